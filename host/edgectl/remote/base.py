@@ -1,0 +1,83 @@
+"""The one seam to a device: run a command, put a file, get a file, make a directory listing never.
+
+`SshDevice`, `LocalDevice` and the fake of the tests implement it; everything above speaks to a
+device only through it, so that a test can stand in for a Pi and an emulator is just a port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["CommandResult", "Device", "Progress"]
+
+Progress = Callable[[int, int], None]
+"""Called with (bytes done, bytes in all)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """What a command on the device left behind."""
+
+    argv: tuple[str, ...]
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Device(Protocol):
+    """A machine that edgectl can deploy to."""
+
+    @property
+    def label(self) -> str:
+        """How messages name it, for example ``pi@raspberrypi.local:22``."""
+        ...
+
+    @property
+    def emulated(self) -> bool:
+        """True when latencies measured there are not a Pi's."""
+        ...
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        timeout_s: float = 60.0,
+        on_stderr: Callable[[bytes], None] | None = None,
+    ) -> CommandResult:
+        """Runs one command (quoted by us, no shell text) and drains both of its streams.
+
+        A non-zero exit code is returned, not raised.
+
+        Raises:
+            DeviceError: no end within ``timeout_s``; the command was ended on the device.
+            ConnectionFailedError: the connection broke.
+        """
+        ...
+
+    def put(
+        self,
+        source: Path | bytes,
+        destination: str,
+        *,
+        mode: int = 0o644,
+        offset: int = 0,
+        progress: Progress | None = None,
+        timeout_s: float = 600.0,
+    ) -> int:
+        """Writes a file on the device (from byte ``offset`` on) and returns the bytes sent.
+
+        ``timeout_s`` is how long the transfer may stand still, not how long it may take.
+        """
+        ...
+
+    def get(self, source: str, *, max_bytes: int = 1 << 30, timeout_s: float = 600.0) -> bytes:
+        """Reads a whole file of the device."""
+        ...
+
+    def close(self) -> None:
+        """Ends the connection; the device object cannot be used afterwards."""
+        ...
