@@ -1,0 +1,146 @@
+"""Runs IREE's compiler on a lowered module, for one target, through the content cache."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from edgectl.codegen.cache import CompileCache, content_key
+from edgectl.errors import CompileError, UsageError
+from edgectl.records import CompiledModule, KernelChoice, LoweredModule
+from edgectl.settings import Settings, load_settings
+from edgectl_toolchains import Target, UnknownTargetError, load_target, target_names
+
+__all__ = ["compile_module", "compiler_flags", "load_target_or_fail", "run_compiler", "tool_versions"]
+
+
+def load_target_or_fail(name: str) -> Target:
+    """The target of that name.
+
+    Raises:
+        UsageError: there is none; the message lists those there are.
+    """
+    try:
+        return load_target(name)
+    except UnknownTargetError as error:
+        raise UsageError(
+            f"There is no target {name!r}.",
+            cause=f"Known targets are {', '.join(error.known)}.",
+            next_step="edgectl targets",
+        ) from error
+
+
+def tool_versions() -> dict[str, str]:
+    """Versions of everything whose change may change the compiled module."""
+    names = ("edgectl-toolkit", "torch", "torch-mlir", "iree-base-compiler")
+    return {name: importlib.metadata.version(name) for name in names}
+
+
+def compiler_flags(target: Target, extra: Sequence[str] = ()) -> tuple[str, ...]:
+    """The command line for a target; the host's own features never leak into it."""
+    features = ",".join(target.cpu_features)
+    return (
+        "--iree-hal-target-device=local",
+        f"--iree-hal-local-target-device-backends={target.backend}",
+        f"--iree-llvmcpu-target-triple={target.triple}",
+        f"--iree-llvmcpu-target-cpu={target.cpu}",
+        *((f"--iree-llvmcpu-target-cpu-features={features}",) if features else ()),
+        "--iree-llvmcpu-debug-symbols=false",
+        *target.compile_flags,
+        *extra,
+    )
+
+
+def compile_module(
+    lowered: LoweredModule,
+    target: Target,
+    *,
+    kernels: bool = True,
+    extra_flags: Sequence[str] = (),
+    settings: Settings | None = None,
+    on_step: Callable[[str], None] | None = None,
+) -> CompiledModule:
+    """Compiles a module for a target, or takes it from the cache.
+
+    Args:
+        lowered: what lowering made.
+        target: the board.
+        kernels: let our own NEON kernels take the dispatches where they win.
+        extra_flags: more flags for ``iree-compile``, after the target's own.
+        settings: where the cache and the logs are.
+        on_step: told the name of each step before it begins.
+
+    Raises:
+        CompileError: the compiler refused; its words are in the log file that the message names.
+    """
+    settings = settings or load_settings()
+    tools = tool_versions()
+    flags = compiler_flags(target, extra_flags)
+    cache = CompileCache(settings.cache_dir / "compile")
+    key = content_key(
+        [lowered.bytecode, repr(target), *flags, repr(kernels), *map("=".join, sorted(tools.items()))]
+    )
+    cached = cache.get(key)
+    choices: tuple[KernelChoice, ...] = ()
+    if cached is None:
+        if on_step is not None:
+            on_step(f"compile for {target.cpu}")
+        vmfb = run_compiler(lowered.bytecode, flags, log_dir=settings.log_dir)
+        cache.put(key, vmfb)
+    else:
+        vmfb = cached
+    return CompiledModule(
+        lowered=lowered,
+        target=target,
+        vmfb=vmfb,
+        flags=flags,
+        tools=tools,
+        kernels=choices,
+        cached=cached is not None,
+    )
+
+
+def run_compiler(module: bytes, flags: Sequence[str], *, log_dir: Path) -> bytes:
+    """``iree-compile`` over MLIR bytecode or text; returns what it wrote.
+
+    Raises:
+        CompileError: a non-zero exit; standard error is kept in ``log_dir``.
+    """
+    from iree.compiler.tools.binaries import find_tool
+
+    with tempfile.TemporaryDirectory(prefix="edgectl-compile-") as folder:
+        source, result = Path(folder) / "module.mlirbc", Path(folder) / "module.out"
+        source.write_bytes(module)
+        run = subprocess.run(
+            [find_tool("iree-compile"), str(source), *flags, "-o", str(result)],
+            capture_output=True,
+            check=False,
+        )
+        if run.returncode == 0 and result.exists():
+            return result.read_bytes()
+        raise _refusal(run, log_dir)
+
+
+def _refusal(run: subprocess.CompletedProcess[bytes], log_dir: Path) -> CompileError:
+    words = run.stderr.decode(errors="replace")
+    log = log_dir / f"compile-{content_key([words])[:12]}.log"
+    log_dir.mkdir(parents=True, exist_ok=True)
+    log.write_text(" ".join(run.args) + "\n\n" + words)
+    first = next((line for line in words.splitlines() if "error:" in line), "")
+    reason = first.split("error:", 1)[-1].strip()[:200]
+    if run.returncode < 0:
+        reason = f"it was ended by signal {-run.returncode} (out of memory?)"
+    return CompileError(
+        f"IREE's compiler could not compile the module: {reason or 'no reason given'}",
+        cause="An operation that lowering let through has no code for this target.",
+        next_step=f"Read {log}; `edgectl explain MODEL` shows every operation; "
+        "--dialect linalg takes another way through the compiler.",
+    )
+
+
+def known_targets() -> tuple[str, ...]:
+    """Names of all targets."""
+    return target_names()
