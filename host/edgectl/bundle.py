@@ -120,7 +120,7 @@ def read_bundle(path: Path) -> Bundle:
             infos = _checked_members(archive, path)
             text = archive.read("manifest.json")
             manifest = _parse_manifest(text, path)
-            if set(manifest.files) | {"manifest.json", "signature.json"} < set(infos):
+            if set(infos) - set(manifest.files) - {"manifest.json", "signature.json"}:
                 raise _bad(path, "it holds files that its manifest does not name")
             for name, entry in manifest.files.items():
                 info = infos.get(name)

@@ -12,7 +12,7 @@ from edgectl.codegen.cache import CompileCache, content_key
 from edgectl.errors import CompileError, UsageError
 from edgectl.records import CompiledModule, KernelChoice, LoweredModule
 from edgectl.settings import Settings, load_settings
-from edgectl_toolchains import Target, UnknownTargetError, load_target, target_names
+from edgectl_toolchains import Target, UnknownTargetError, load_target
 
 __all__ = ["compile_module", "compiler_flags", "load_target_or_fail", "run_compiler", "tool_versions"]
 
@@ -139,8 +139,3 @@ def _refusal(run: subprocess.CompletedProcess[bytes], log_dir: Path) -> CompileE
         next_step=f"Read {log}; `edgectl explain MODEL` shows every operation; "
         "--dialect linalg takes another way through the compiler.",
     )
-
-
-def known_targets() -> tuple[str, ...]:
-    """Names of all targets."""
-    return target_names()

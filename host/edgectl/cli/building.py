@@ -1,0 +1,81 @@
+"""From the options of ``compile``, ``deploy`` and ``explain`` to a model or a bundle."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgectl.cli.console import Output
+from edgectl.pipeline import BuildOptions, Hooks, build
+from edgectl.settings import load_settings
+
+if TYPE_CHECKING:
+    from edgectl.records import Bundle, CompiledModule, ExportedModel
+    from edgectl.sources import TrustPolicy
+
+__all__ = ["build_from_options", "hooks_of", "load_model"]
+
+
+def hooks_of(output: Output) -> Hooks:
+    """Progress of the pipeline, shown by this output."""
+    return Hooks(step=output.step, transfer=output.transfer)
+
+
+def load_model(
+    output: Output,
+    *,
+    model: str,
+    input_specs: tuple[str, ...],
+    inputs: tuple[Path, ...],
+    trust_model: bool,
+) -> ExportedModel:
+    """Loads and exports a model, asking once whether the file may run code."""
+    from edgectl.sources import load
+
+    with output.step(f"export {Path(model).name}"):
+        return load(
+            model, input_specs=input_specs, inputs=inputs, trust=_trust(output, trusted=trust_model)
+        )
+
+
+def build_from_options(
+    path: Path,
+    output: Output,
+    *,
+    model: str,
+    target: str,
+    input_specs: tuple[str, ...],
+    inputs: tuple[Path, ...],
+    trust_model: bool,
+    dialect: str,
+    strict_tosa: bool,
+    compiler_flags: tuple[str, ...],
+    no_kernels: bool,
+) -> tuple[Bundle, CompiledModule]:
+    """Runs the stages up to a bundle."""
+    options = BuildOptions(
+        source=model,
+        target=target,
+        input_specs=input_specs,
+        inputs=inputs,
+        dialect=dialect,
+        strict_tosa=strict_tosa,
+        kernels=not no_kernels,
+        compiler_flags=compiler_flags,
+    )
+    trust = _trust(output, trusted=trust_model)
+    return build(options, path, trust=trust, settings=load_settings(), hooks=hooks_of(output))
+
+
+def _trust(output: Output, *, trusted: bool) -> TrustPolicy:
+    from edgectl.sources import TrustPolicy
+
+    interactive = sys.stdin.isatty() and sys.stderr.isatty() and not output.as_json
+    return TrustPolicy(
+        trusted=trusted,
+        ask=(lambda question: click.confirm(question, err=True)) if interactive else None,
+        state_dir=load_settings().state_dir,
+    )

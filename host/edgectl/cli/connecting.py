@@ -1,0 +1,77 @@
+"""From ``--device`` to an open device."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from edgectl.cli.console import Output
+from edgectl.settings import load_settings
+
+if TYPE_CHECKING:
+    from edgectl.remote import Device
+
+__all__ = ["EMULATOR", "connected"]
+
+EMULATOR = "emulator"
+
+
+@contextmanager
+def connected(
+    name: str | None,
+    output: Output,
+    *,
+    accept_new_host_key: bool = False,
+    ssh_timeout_s: float = 15.0,
+    target: str = "rpi4",
+) -> Iterator[Device]:
+    """Opens the device of that name, address, or the default one; closes it at the end.
+
+    ``emulator`` starts the virtual Pi if it is not up.
+    """
+    from edgectl.inventory import resolve
+    from edgectl.remote.ssh import connect
+    from edgectl.remote.ssh_options import SshOptions
+
+    settings = load_settings()
+    entry = resolve(name or settings.device, settings=settings)
+    if entry.name == EMULATOR:
+        device = _emulator(output, target)
+    else:
+        interactive = sys.stdin.isatty() and sys.stderr.isatty() and not output.as_json
+        options = SshOptions(
+            accept_new_host_key=accept_new_host_key,
+            ask=_ask if interactive else None,
+            warn=lambda line: output.say(f"warning: {line}"),
+            connect_timeout_s=ssh_timeout_s,
+            banner_timeout_s=ssh_timeout_s,
+            auth_timeout_s=max(ssh_timeout_s, 30.0),
+            known_hosts_file=settings.config_dir / "known_hosts",
+        )
+        device = connect(entry.destination, options=options)
+    try:
+        yield device
+    finally:
+        device.close()
+
+
+def _emulator(output: Output, target: str) -> Device:
+    from edgectl.emulator import connect_options, up
+    from edgectl.remote.ssh import connect
+
+    with output.step("start the virtual Pi"):
+        info = up(target=target)
+    destination, options = connect_options(info)
+    return connect(destination, options=options)
+
+
+def _ask(prompt: str) -> str | None:
+    try:
+        answer: str = click.prompt(prompt, hide_input=True, err=True, default="", show_default=False)
+    except click.Abort:
+        return None
+    return answer or None

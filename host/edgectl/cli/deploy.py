@@ -1,0 +1,138 @@
+"""``edgectl deploy``."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgectl.bundle import read_bundle
+from edgectl.cli.building import build_from_options, hooks_of
+from edgectl.cli.connecting import connected
+from edgectl.cli.console import Output
+from edgectl.cli.describe import spec_text
+from edgectl.cli.options import build_options, device_option, output_options
+from edgectl.cli.running import print_report, timing_options
+from edgectl.errors import OutputMismatchError, UsageError
+from edgectl.pipeline import Deployment, Timing, deploy, mismatch
+from edgectl.settings import load_settings
+from edgectl_runner.contract import to_document
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from edgectl.records import Bundle
+
+__all__ = ["command"]
+
+
+@click.command("deploy")
+@build_options
+@device_option
+@timing_options
+@click.option("--output", "outputs", type=click.Path(path_type=Path, dir_okay=False),
+              help="Save the device's outputs to this .npz file.")
+@click.option("--labels", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+              help="One class name per line, to print the best five.")
+@output_options
+def command(
+    *,
+    output: Output,
+    device: str | None,
+    accept_new_host_key: bool,
+    ssh_timeout_s: float,
+    timing: Timing,
+    outputs: Path | None,
+    labels: Path | None,
+    **options: Any,
+) -> None:
+    """Compile MODEL, push it to a Pi, check its outputs against PyTorch, and time it.
+
+    MODEL is a model file, a bundle (.edgectl), or a Python factory as package.module:function or
+    file.py:function.
+    """
+    settings = load_settings()
+    with (
+        tempfile.TemporaryDirectory(prefix="edgectl-") as folder,
+        # The device first: a wrong address should not cost a compilation.
+        connected(device, output, accept_new_host_key=accept_new_host_key,
+                  ssh_timeout_s=ssh_timeout_s, target=options["target"]) as remote,
+    ):
+        bundle = _bundle(Path(folder), output, options)
+        done = deploy(bundle, remote, timing=timing, settings=settings, hooks=hooks_of(output))
+    if outputs is not None and done.outputs is not None:
+        _save(outputs, done.outputs)
+    error = mismatch(done.report)
+    output.result(
+        _document(bundle, done, error),
+        lambda console: _print(console, bundle, done, labels),
+    ) if error is None or not output.as_json else None
+    if error is not None:
+        raise error
+
+
+def _bundle(folder: Path, output: Output, options: dict[str, Any]) -> Bundle:
+    from edgectl.sources import is_bundle
+
+    if is_bundle(options["model"]):
+        return read_bundle(Path(options["model"]))
+    bundle, _ = build_from_options(folder / "model.edgectl", output, **options)
+    return bundle
+
+
+def _save(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _document(bundle: Bundle, done: Deployment, error: OutputMismatchError | None) -> dict[str, Any]:
+    return {
+        "model": bundle.manifest.name,
+        "target": bundle.manifest.target,
+        "device": done.device,
+        "emulated": done.emulated,
+        "release": done.release,
+        "payload_bytes_sent": done.payload_bytes,
+        "runtime_bytes_sent": done.runtime_bytes,
+        "outputs_match": error is None,
+        "report": to_document(done.report),
+    }
+
+
+def _print(console: Console, bundle: Bundle, done: Deployment, labels: Path | None) -> None:
+    sent = done.payload_bytes + done.runtime_bytes
+    console.print(
+        f"{bundle.manifest.name} on {done.device}: release {done.release}, {sent:,} bytes sent",
+        highlight=False,
+    )
+    print_report(console, done.report, emulated=done.emulated)
+    if done.outputs is not None:
+        _print_outputs(console, done.outputs, labels)
+
+
+def _print_outputs(console: Console, data: bytes, labels: Path | None) -> None:
+    import numpy as np
+    from rich.table import Table
+
+    from edgectl_runner.contract import TensorSpec
+
+    names = labels.read_text(encoding="utf-8").splitlines() if labels is not None else []
+    table = Table("output", "shape and dtype", "values", title="Outputs")
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        for name in arrays.files:
+            value = arrays[name]
+            spec = TensorSpec(name=name, shape=value.shape, dtype=str(value.dtype))
+            row = value.reshape(-1)
+            if names and row.size == len(names):
+                best = np.argsort(-row.astype(np.float64))[:5]
+                text = ", ".join(f"{names[i]} ({row[i]:.3g})" for i in best)
+            else:
+                text = np.array2string(row[:6], precision=4, separator=", ").strip("[]")
+                text += ", ..." if row.size > 6 else ""
+            table.add_row(name, spec_text(spec), text)
+    console.print(table)

@@ -1,0 +1,62 @@
+"""``edgectl explain``."""
+
+from __future__ import annotations
+
+import collections
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgectl.cli.building import load_model
+from edgectl.cli.console import Output
+from edgectl.cli.options import output_options, source_options
+from edgectl.errors import UnsupportedModelError
+from edgectl_runner.contract import to_document
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["command"]
+
+
+@click.command("explain")
+@source_options
+@click.option("--all", "everything", is_flag=True, help="Also the operations that go to TOSA.")
+@output_options
+def command(*, output: Output, everything: bool, **options: Any) -> None:
+    """Show what becomes of every operation of MODEL, without compiling it."""
+    from edgectl.lowering import explain
+
+    model = load_model(output, **options)
+    with output.step("look at every operation"):
+        coverage = explain(model)
+    verdicts = coverage.operators
+    counts = collections.Counter(str(v.where) for v in verdicts)
+
+    def render(console: Console) -> None:
+        from rich.table import Table
+
+        table = Table("module", "operator", "where", "MACs", "why")
+        for v in verdicts:
+            if everything or str(v.where) in ("fallback", "refused"):
+                macs = f"{v.macs:,}" if v.macs else ""
+                table.add_row(v.module, v.operator, v.dialect or str(v.where), macs, v.reason)
+        if table.row_count:
+            console.print(table)
+        console.print(", ".join(f"{n} {where}" for where, n in sorted(counts.items())))
+
+    document = {
+        "model": Path(model.name).name,
+        "counts": dict(counts),
+        "operators": [to_document(v) for v in verdicts],
+    }
+    output.result(document, render)
+    if refused := coverage.refused():
+        first = refused[0]
+        raise UnsupportedModelError(
+            f"{len(refused)} operations cannot be compiled; the first is {first.operator} in "
+            f"module {first.module or '(the model itself)'}.",
+            cause=first.reason,
+            next_step="Replace it in the model by operations that are listed as TOSA.",
+        )

@@ -1,0 +1,116 @@
+"""Entry point: finds the command without importing the others, and ends in the right exit code."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from edgectl import __version__
+from edgectl.cli.console import fail, wants_json
+from edgectl.errors import EdgectlError, UsageError
+
+__all__ = ["cli", "main"]
+
+# name -> (module, one line for --help). Commands live one per file; nothing is imported until
+# its command is called, so that --help and completion stay quick and never touch torch.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "deploy": ("deploy", "Compile a model, push it to a Pi, check its outputs and time it."),
+    "compile": ("compile", "Compile a model into a bundle, without any device."),
+    "explain": ("explain", "Show what becomes of every operation of a model."),
+    "inspect": ("inspect", "Show what is in a bundle."),
+    "device": ("device", "Add, list, remove and look at devices."),
+    "doctor": ("doctor", "Check this computer or a device, and say how to fix what fails."),
+    "emulator": ("emulator", "A virtual Pi on this computer."),
+    "targets": ("targets", "List the boards that models can be compiled for."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the order of the table."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports ``edgectl.cli.NAME`` and takes its ``command``."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"edgectl.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the table's own lines, which costs no import."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="edgectl")
+def cli() -> None:
+    """From a PyTorch model to right numbers and an honest latency on a Raspberry Pi.
+
+    \b
+      edgectl deploy model.pt2 --target rpi4 --device pi@raspberrypi.local
+      edgectl deploy model.pt2 --target rpi4 --device emulator      (no Pi needed)
+    """
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs the command line and exits; every way out passes here."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str]) -> int:
+    as_json, debug = wants_json(arguments), "--debug" in arguments
+    try:
+        code = cli.main(args=arguments, prog_name="edgectl", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        hint = error.ctx.command_path + " --help" if isinstance(error, click.UsageError) and error.ctx else None
+        return fail(UsageError(error.format_message(), next_step=hint), as_json=as_json)
+    except EdgectlError as error:
+        if debug:
+            traceback.print_exc()
+        return fail(error, as_json=as_json)
+    except (KeyboardInterrupt, click.Abort):
+        return fail(_Interrupted("Interrupted."), as_json=as_json)
+    except BrokenPipeError:
+        sys.stderr.close()  # keeps the interpreter from complaining about the pipe at exit
+        return 0
+    except Exception as error:  # noqa: BLE001 - the one place that must not let anything through
+        if debug:
+            raise
+        return fail(_internal(error), as_json=as_json)
+
+
+class _Interrupted(EdgectlError):
+    exit_code = 130
+
+
+def _internal(error: Exception) -> EdgectlError:
+    from edgectl.settings import load_settings
+
+    log = load_settings().log_dir / "internal-error.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("".join(traceback.format_exception(error)))
+    return EdgectlError(
+        f"edgectl itself failed: {type(error).__name__}: {str(error)[:300]}",
+        cause="This is a fault in edgectl, not in what you typed.",
+        next_step=f"Please report it with {log}; --debug shows the traceback.",
+    )
+
+
+if __name__ == "__main__":
+    main()
