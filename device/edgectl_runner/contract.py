@@ -277,7 +277,7 @@ def _kind(value: Any) -> str:
     return "null" if value is None else type(value).__name__
 
 
-def _decode(hint: Any, value: Any, path: str) -> Any:  # noqa: C901 - one case per JSON type
+def _decode(hint: Any, value: Any, path: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value

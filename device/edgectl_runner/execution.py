@@ -1,0 +1,182 @@
+"""The ``run`` verb, in the process that may crash: golden calls first, then the clock.
+
+This runs in a child, so that an illegal instruction or a fault in native code ends in a sentence
+instead of taking the agent along. Arrays are mapped one file at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+from edgectl_runner import __version__
+from edgectl_runner.compare import compare_outputs
+from edgectl_runner.contract import (
+    EntryPoint,
+    Manifest,
+    OutputComparison,
+    RunReport,
+    RunRequest,
+    TensorSpec,
+)
+from edgectl_runner.engine import Engine, Value
+from edgectl_runner.failures import USAGE, RunnerError
+from edgectl_runner.manifests import plain_name
+from edgectl_runner.measurement import measure, summarize
+from edgectl_runner.sampling import is_emulated, peak_rss_bytes, sample
+from edgectl_runner.tensors import load_npy, save_npz
+
+__all__ = ["check_golden", "execute", "load_engine"]
+
+
+def load_engine(manifest: Manifest, folder: Path, entry: EntryPoint, threads: int | None) -> Engine:
+    """The engine of one entry point of an installed (and verified) release."""
+    states = {s.initial: load_npy(folder / s.initial, s.spec) for s in entry.states}
+    parameters = {
+        Path(name).stem: folder / name for name in manifest.files if name.endswith(".irpa")
+    }
+    return Engine.load(
+        folder / manifest.module, entry, states=states, parameters=parameters, threads=threads
+    )
+
+
+def check_golden(
+    manifest: Manifest, folder: Path, engine: Engine, entry_index: int
+) -> list[OutputComparison]:
+    """Makes every golden call of the entry point in order and compares each tensor output.
+
+    States run on from call to call, as they did in PyTorch.
+    """
+    comparisons: list[OutputComparison] = []
+    engine.reset()
+    for number, call in enumerate(manifest.golden):
+        if call.entry_point != entry_index:
+            continue
+        specs = engine.entry.inputs
+        inputs = [load_npy(folder / n, s) for n, s in zip(call.inputs, specs, strict=False)]
+        values = engine.call(inputs)
+        del inputs
+        bindings = [b for b in engine.entry.outputs if b.source != "literal"]
+        tensors = [
+            v for b, v in zip(engine.entry.outputs, values, strict=True) if b.source != "literal"
+        ]
+        if len(call.outputs) != len(bindings):
+            raise RunnerError(
+                f"golden call {number} has {len(call.outputs)} outputs, the model {len(bindings)}",
+                cause="the bundle is not consistent",
+            )
+        for binding, value, name in zip(bindings, tensors, call.outputs, strict=True):
+            expected = load_npy(folder / name, binding.spec)
+            comparisons.append(
+                compare_outputs(binding.name, number, value, expected, manifest.golden_limits)
+            )
+    return comparisons
+
+
+def execute(
+    manifest: Manifest, folder: Path, request: RunRequest, incoming: Path, *, agent_pid: int
+) -> RunReport:
+    """Checks, runs and times; ``agent_pid`` is the process that waits for the report."""
+    if request.cpu_affinity is not None:
+        _pin(request.cpu_affinity)
+    if not 0 <= request.entry_point < len(manifest.entry_points):
+        raise RunnerError(
+            f"there is no entry point {request.entry_point}; the release has "
+            f"{len(manifest.entry_points)}",
+            code=USAGE,
+        )
+    entry = manifest.entry_points[request.entry_point]
+    before = sample()
+    start = time.perf_counter_ns()
+    engine = load_engine(manifest, folder, entry, request.threads)
+    load_ms = (time.perf_counter_ns() - start) / 1e6
+    comparisons = check_golden(manifest, folder, engine, request.entry_point)
+    if request.reset_state:
+        engine.reset()
+    prepared = engine.prepare(_inputs(manifest, folder, request, entry, incoming))
+    outputs = engine.call(prepared)
+    outputs_file = _keep_outputs(entry, outputs, request, incoming)
+    described = _describe_outputs(entry, outputs)
+    del outputs
+    passed = all(c.passed for c in comparisons)
+    latencies: list[float] = []
+    if passed and request.iterations > 0:
+        latencies = measure(
+            engine,
+            prepared,
+            warmup_iterations=request.warmup_iterations,
+            iterations=request.iterations,
+            min_seconds=request.min_seconds,
+            keep_going=lambda: os.getppid() == agent_pid,
+        )
+    return RunReport(
+        release=request.release,
+        comparisons=tuple(comparisons),
+        latency=summarize(latencies),
+        latencies_ms=tuple(round(value, 6) for value in latencies),
+        outputs=described,
+        outputs_file=outputs_file,
+        load_ms=load_ms,
+        peak_rss_bytes=peak_rss_bytes(),
+        threads=engine.threads,
+        before=before,
+        after=sample(),
+        machine=os.uname().machine,
+        emulated=is_emulated(),
+        runner_version=__version__,
+    )
+
+
+def _inputs(
+    manifest: Manifest, folder: Path, request: RunRequest, entry: EntryPoint, incoming: Path
+) -> list[np.ndarray]:
+    if request.inputs is not None:
+        paths = [incoming / plain_name(name) for name in request.inputs]
+    else:
+        calls = [c for c in manifest.golden if c.entry_point == request.entry_point]
+        if not calls:
+            raise RunnerError(
+                "the bundle holds no example inputs and none were given",
+                code=USAGE,
+                next_step="give the inputs with --input",
+            )
+        paths = [folder / name for name in calls[0].inputs]
+    specs: list[TensorSpec | None] = [*entry.inputs, *[None] * len(paths)]
+    return [load_npy(path, spec) for path, spec in zip(paths, specs, strict=False)]
+
+
+def _keep_outputs(
+    entry: EntryPoint, outputs: list[Value], request: RunRequest, incoming: Path
+) -> str | None:
+    if request.outputs is None:
+        return None
+    path = incoming / plain_name(request.outputs)
+    arrays = {
+        binding.name: value
+        for binding, value in zip(entry.outputs, outputs, strict=True)
+        if isinstance(value, np.ndarray)
+    }
+    save_npz(path, arrays)
+    return str(path)
+
+
+def _describe_outputs(entry: EntryPoint, outputs: list[Value]) -> dict[str, TensorSpec]:
+    return {
+        binding.name: TensorSpec(name=binding.name, shape=value.shape, dtype=value.dtype.name)
+        for binding, value in zip(entry.outputs, outputs, strict=True)
+        if isinstance(value, np.ndarray)
+    }
+
+
+def _pin(processors: tuple[int, ...]) -> None:
+    try:
+        os.sched_setaffinity(0, processors)
+    except (OSError, ValueError) as error:
+        have = ",".join(str(n) for n in sorted(os.sched_getaffinity(0)))
+        wanted = ",".join(str(n) for n in processors)
+        raise RunnerError(
+            f"cannot run on processors {wanted}; this device has {have}", code=USAGE
+        ) from error

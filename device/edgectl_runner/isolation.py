@@ -1,0 +1,157 @@
+"""Runs a function in a child process and turns its death into a sentence.
+
+The child is forked, not started anew: that costs no second start of Python on a slow board, and
+the parent has loaded neither NumPy nor the runtime, so nothing with threads is forked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from edgectl_runner.failures import DEVICE, INTERNAL, RunnerError
+from edgectl_runner.processor import missing_features
+
+__all__ = ["run_isolated"]
+
+
+def run_isolated(
+    function: Callable[[], dict[str, Any]],
+    *,
+    features: Iterable[str] = (),
+    timeout_s: float | None = None,
+    watch_stdout: bool = True,
+) -> dict[str, Any]:
+    """What ``function`` returned (JSON types only) in a child process.
+
+    Args:
+        function: runs with standard output sent to standard error.
+        features: of the module it runs, to explain an illegal instruction.
+        timeout_s: after that the child is killed.
+        watch_stdout: also end the child when nobody reads our standard output any more (the
+            connection to the host broke), so that no orphan keeps the board busy.
+
+    Raises:
+        RunnerError: raised by the function, or the child crashed, or took too long.
+    """
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _child(function, writing)
+    os.close(writing)
+    try:
+        answer, why = _collect(reading, timeout_s, watch_stdout)
+        if why is not None:
+            os.kill(child, signal.SIGKILL)
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
+    finally:
+        os.close(reading)
+    _, status = os.waitpid(child, 0)
+    if why is not None:
+        raise RunnerError(why, cause="the model hangs or is far slower than expected")
+    if os.WIFSIGNALED(status):
+        raise _crash(os.WTERMSIG(status), tuple(features))
+    try:
+        document: dict[str, Any] = json.loads(answer)
+    except ValueError as error:
+        raise RunnerError("the model's process ended without a result", code=INTERNAL) from error
+    if "error" in document:
+        e = document["error"]
+        raise RunnerError(
+            e["message"],
+            code=e["code"],
+            cause=e["cause"],
+            next_step=e["next_step"],
+            details=e.get("details"),
+        )
+    result: dict[str, Any] = document["result"]
+    return result
+
+
+def _child(function: Callable[[], dict[str, Any]], writing: int) -> None:
+    code = 0
+    try:
+        # Native code that prints must not spoil the one document on standard output.
+        os.dup2(2, 1)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        try:
+            document = {"result": function()}
+        except RunnerError as error:
+            document = error.to_document()
+        except MemoryError:
+            document = RunnerError("out of memory while running the model").to_document()
+        except Exception as error:  # noqa: BLE001 - the parent reports it
+            traceback.print_exc()
+            document = RunnerError(
+                f"the runner failed: {type(error).__name__}: {error}", code=INTERNAL
+            ).to_document()
+        data = json.dumps(document).encode()
+        while data:
+            data = data[os.write(writing, data) :]
+        sys.stderr.flush()
+    except BaseException:  # noqa: BLE001 - nothing may run in the parent's name after a fork
+        code = 1
+    finally:
+        os._exit(code)
+
+
+def _collect(reading: int, timeout_s: float | None, watch_stdout: bool) -> tuple[bytes, str | None]:
+    poller = select.poll()
+    poller.register(reading, select.POLLIN)
+    if watch_stdout:
+        poller.register(1, 0)
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    answer = b""
+    while True:
+        left_ms = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        events = poller.poll(left_ms)
+        if not events:
+            return b"", f"the model gave no answer within {timeout_s:g} s"
+        for descriptor, event in events:
+            if descriptor == 1 and event & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
+                return b"", "the connection to the host was lost"
+            if descriptor == reading:
+                data = os.read(reading, 1 << 16)
+                if not data:
+                    return answer, None
+                answer += data
+
+
+def _crash(number: int, features: tuple[str, ...]) -> RunnerError:
+    name = signal.Signals(number).name
+    if number == signal.SIGILL:
+        missing = ", ".join(missing_features(features))
+        wanted = ", ".join(f.removeprefix("+") for f in features if f.startswith("+"))
+        return RunnerError(
+            f"binary needs {missing or 'an instruction'} that this device lacks "
+            f"(illegal instruction; compiled for {wanted or 'an unnamed processor'})",
+            code=DEVICE,
+            cause="the model or the runtime was built for a newer processor core",
+            next_step="compile it again with --target naming this board",
+        )
+    if number == signal.SIGKILL:
+        return RunnerError(
+            "the model's process was killed while it ran",
+            code=DEVICE,
+            cause="most likely the device ran out of memory",
+            next_step="close other programs on the device, or use a smaller model",
+        )
+    return RunnerError(
+        f"the model's process crashed with {name}",
+        code=DEVICE,
+        cause="a fault in compiled code, or in the IREE runtime",
+        next_step="compile it again; if it happens again, please report it with the bundle",
+    )

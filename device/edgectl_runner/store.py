@@ -1,0 +1,315 @@
+"""The releases on a device: immutable folders, and two links that say which one counts.
+
+    root/
+      objects/aa/<sha256>     files by content          incoming/     what is still arriving
+      releases/<id>/          manifest.json + hard links into objects; complete or not there
+      current -> releases/X   previous -> releases/Y    pinned/<id>   never collected
+      journal.json            a switch that is under way; the next start finishes or undoes it
+      lock  audit.jsonl
+
+Whatever dies at whatever moment, ``current`` names a complete release, the old or the new. Names
+that begin with ``.tmp-`` are unfinished and are removed by the next start that holds the lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from edgectl_runner.audit import AuditLog
+from edgectl_runner.durable import (
+    TEMPORARY_MARK,
+    fsync_directory,
+    make_directories,
+    replace_symlink,
+    sha256_of,
+    temporary_name,
+    write_durably,
+)
+from edgectl_runner.failures import DEVICE, RunnerError
+from edgectl_runner.locking import exclusive_lock
+from edgectl_runner.manifests import ReadManifest, check_release_id, read_manifest
+from edgectl_runner.objects import ObjectStore
+
+__all__ = ["Store", "default_root"]
+
+
+def default_root(environment: Mapping[str, str]) -> Path:
+    """``$EDGECTL_ROOT``, or ``edgectl`` in the user's XDG data folder."""
+    if explicit := environment.get("EDGECTL_ROOT"):
+        return Path(explicit)
+    data_home = environment.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(data_home) / "edgectl"
+
+
+class Store:
+    """Everything below one root folder."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.releases = root / "releases"
+        self.incoming = root / "incoming"
+        self.objects = ObjectStore(root)
+        self.audit = AuditLog(root / "audit.jsonl")
+        self.lock_path = root / "lock"
+        self._journal = root / "journal.json"
+
+    @contextlib.contextmanager
+    def changing(self, *, who: str, verb: str) -> Iterator[None]:
+        """Holds the lock, after putting right whatever an earlier crash left.
+
+        Raises:
+            RunnerError: exit code 75 when somebody else holds it.
+        """
+        for folder in (self.releases, self.incoming, self.root / "objects"):
+            make_directories(folder)
+        with exclusive_lock(self.lock_path, who=who, verb=verb):
+            self._recover(who)
+            yield
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def current(self) -> str | None:
+        """The release that counts."""
+        return self._linked("current")
+
+    def previous(self) -> str | None:
+        """The release that a rollback goes to."""
+        return self._linked("previous")
+
+    def release_ids(self) -> tuple[str, ...]:
+        """All complete releases."""
+        try:
+            names = [p.name for p in self.releases.iterdir()]
+        except FileNotFoundError:
+            return ()
+        return tuple(sorted(n for n in names if not n.startswith(".")))
+
+    def pinned(self) -> frozenset[str]:
+        """Releases that garbage collection leaves alone."""
+        try:
+            return frozenset(p.name for p in (self.root / "pinned").iterdir())
+        except FileNotFoundError:
+            return frozenset()
+
+    def manifest(self, release: str) -> ReadManifest:
+        """The manifest of an installed release.
+
+        Raises:
+            RunnerError: not installed, or its manifest was changed.
+        """
+        path = self.releases / check_release_id(release) / "manifest.json"
+        try:
+            found = read_manifest(path.read_bytes())
+        except FileNotFoundError as error:
+            have = ", ".join(self.release_ids()) or "none"
+            raise RunnerError(
+                f"release {release} is not installed on this device (installed: {have})",
+                next_step="deploy it again",
+            ) from error
+        if found.release != release:
+            raise RunnerError(
+                f"release {release} is damaged: its manifest is that of {found.release}",
+                cause="the card lost data, or somebody changed the file",
+                next_step="deploy it again",
+            )
+        return found
+
+    def verified(self, release: str) -> tuple[ReadManifest, Path]:
+        """The manifest and folder of a release, after digesting every file of it again.
+
+        Raises:
+            RunnerError: a file is missing or is not what the manifest says.
+        """
+        found = self.manifest(release)
+        folder = self.releases / release
+        for name, entry in found.manifest.files.items():
+            path = folder / name
+            if not path.is_file() or path.stat().st_size != entry.size_bytes:
+                raise _damaged(release, name)
+            if sha256_of(path) != entry.sha256:
+                raise _damaged(release, name)
+        return found, folder
+
+    # --- changing (only inside `changing`) ---------------------------------------------------
+
+    def stage(self, read: ReadManifest, extra: Mapping[str, bytes] | None = None) -> None:
+        """Makes the release's folder out of objects that are all here; durable when it returns."""
+        target = self.releases / read.release
+        if target.is_dir():
+            return
+        temporary = temporary_name(target)
+        temporary.mkdir(mode=0o755)
+        for name, data in {"manifest.json": read.data, **(extra or {})}.items():
+            write_durably(temporary / name, data, mode=0o444)
+        folders = {temporary}
+        for name, entry in read.manifest.files.items():
+            path = temporary / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            folders.update(p for p in path.parents if temporary in (p, *p.parents))
+            _link(self.objects.path(entry.sha256), path)
+        for folder in sorted(folders, key=lambda p: -len(p.parts)):
+            fsync_directory(folder)
+        temporary.rename(target)
+        fsync_directory(self.releases)
+
+    def switch(self, release: str, *, who: str, event: str) -> str | None:
+        """Makes ``release`` the current one and the current one the previous.
+
+        The audit record is written first: a disk too full for it leaves everything as it was.
+        Returns what was current before.
+        """
+        before, old_previous = self.current(), self.previous()
+        if before == release:
+            return before
+        if release not in self.release_ids():
+            raise RunnerError(f"release {release} is not installed on this device")
+        self.audit.append(event, release=release, who=who, before=before)
+        journal = {"from": before, "to": release, "previous": old_previous}
+        write_durably(self._journal, json.dumps(journal).encode())
+        if before is not None:
+            replace_symlink(self.root / "previous", f"releases/{before}")
+        replace_symlink(self.root / "current", f"releases/{release}")
+        self._drop_journal()
+        return before
+
+    def pin(self, release: str, *, pinned: bool) -> None:
+        """Sets or takes away the mark that keeps a release from being collected."""
+        self.manifest(release)
+        mark = self.root / "pinned" / release
+        make_directories(mark.parent)
+        if pinned:
+            write_durably(mark, b"")
+        else:
+            mark.unlink(missing_ok=True)
+            fsync_directory(mark.parent)
+
+    def collect(self, *, keep: frozenset[str], who: str, dry_run: bool) -> tuple[list[str], int]:
+        """Removes releases that nothing needs, and their objects; (removed, bytes freed).
+
+        Current, previous, pinned and ``keep`` stay.
+        """
+        needed = {self.current(), self.previous(), *self.pinned(), *keep}
+        doomed = [r for r in self.release_ids() if r not in needed]
+        if not dry_run:
+            for release in doomed:
+                self._note("collect", release=release, who=who)
+                self._remove_release(release)
+        kept_objects: set[str] = set()
+        for release in self.release_ids():
+            if not (dry_run and release in doomed):
+                files = self.manifest(release).manifest.files
+                kept_objects.update(entry.sha256 for entry in files.values())
+        if dry_run:
+            sizes = {
+                e.sha256: e.size_bytes
+                for r in doomed
+                for e in self.manifest(r).manifest.files.values()
+            }
+            return doomed, sum(s for sha, s in sizes.items() if sha not in kept_objects)
+        freed = self.objects.remove_unreferenced(frozenset(kept_objects))
+        for path in self.incoming.iterdir():
+            freed += path.stat().st_size if path.is_file() else 0
+            _remove(path)
+        return doomed, freed
+
+    def remove(self, release: str, *, who: str) -> int:
+        """Removes one release and the objects that only it needed; returns the bytes freed."""
+        self._note("uninstall", release=release, who=who)
+        if self.previous() == release:
+            (self.root / "previous").unlink()
+            fsync_directory(self.root)
+        (self.root / "pinned" / release).unlink(missing_ok=True)
+        self._remove_release(release)
+        return self.objects.remove_unreferenced(self._referenced())
+
+    def _referenced(self) -> frozenset[str]:
+        return frozenset(
+            entry.sha256
+            for release in self.release_ids()
+            for entry in self.manifest(release).manifest.files.values()
+        )
+
+    def _remove_release(self, release: str) -> None:
+        # Renamed first, so that a kill half way through leaves no release with files missing.
+        doomed = temporary_name(self.releases / release)
+        (self.releases / release).rename(doomed)
+        fsync_directory(self.releases)
+        shutil.rmtree(doomed)
+
+    def _recover(self, who: str) -> None:
+        leftovers = [
+            path
+            for folder in (self.root, self.releases, self.incoming, *self._object_folders())
+            for path in folder.iterdir()
+            if path.name.startswith(TEMPORARY_MARK)
+        ]
+        for path in leftovers:
+            _remove(path)
+        try:
+            journal = json.loads(self._journal.read_bytes())
+        except FileNotFoundError:
+            return
+        except ValueError:
+            journal = {}  # written durably, so only a failing card gets us here; links decide
+        if self.current() == journal.get("to") and journal.get("from"):
+            outcome, previous = "finished", journal["from"]
+        else:
+            outcome, previous = "undone", journal.get("previous")
+        if isinstance(previous, str) and previous in self.release_ids():
+            replace_symlink(self.root / "previous", f"releases/{previous}")
+        elif outcome == "undone" and previous is None and journal:
+            (self.root / "previous").unlink(missing_ok=True)
+            fsync_directory(self.root)
+        self._note("recover", release=self.current(), who=who, switch=outcome)
+        self._drop_journal()
+
+    def _note(self, event: str, *, release: str | None, who: str, **details: object) -> None:
+        """An audit record of something that makes room or puts right; a full disk may lose it."""
+        with contextlib.suppress(OSError):
+            self.audit.append(event, release=release, who=who, **details)
+
+    def _object_folders(self) -> list[Path]:
+        return [p for p in (self.root / "objects").iterdir() if p.is_dir()]
+
+    def _drop_journal(self) -> None:
+        self._journal.unlink(missing_ok=True)
+        fsync_directory(self.root)
+
+    def _linked(self, name: str) -> str | None:
+        try:
+            target = (self.root / name).readlink()
+        except (FileNotFoundError, OSError):
+            return None
+        return target.name
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        # File systems without hard links (exFAT) and objects with too many of them.
+        with source.open("rb") as reader, target.open("xb") as writer:
+            shutil.copyfileobj(reader, writer, 1 << 20)
+            writer.flush()
+            os.fsync(writer.fileno())
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _damaged(release: str, name: str) -> RunnerError:
+    return RunnerError(
+        f"release {release} is damaged: {name} is not what its manifest says",
+        code=DEVICE,
+        cause="the card lost data, or somebody changed the file",
+        next_step="deploy it again, or go back with 'edgectl rollback'",
+    )
