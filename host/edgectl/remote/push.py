@@ -1,0 +1,319 @@
+"""Sends a bundle to a device and runs it there; only what the device lacks travels.
+
+handle = prepare_device(device)
+pushed = push_bundle(device, handle, Path("model.edgectl"))
+report = run_release(device, handle, RunRequest(release=pushed.release)).report
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import hashlib
+import io
+import socket
+import uuid
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgectl.errors import ConnectionFailedError, DeviceError, EdgectlError, UsageError
+from edgectl.remote.agent_calls import RunnerHandle, call_runner
+from edgectl.remote.base import Device, Progress
+from edgectl.remote.chunking import cut
+from edgectl_runner.contract import (
+    ContractError,
+    RunReport,
+    RunRequest,
+    from_document,
+    to_document,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["PushReport", "RunOutcome", "push_bundle", "run_release"]
+
+REPAIR_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushReport:
+    """What it took to get a bundle onto a device.
+
+    ``payload_bytes`` travelled, ``skipped_bytes`` of the bundle were there already.
+    ``previous`` is the release that a rollback goes to.
+    """
+
+    release: str
+    payload_bytes: int
+    skipped_bytes: int
+    already_installed: bool
+    previous: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutcome:
+    """The device's report and the output arrays (by output name; empty unless asked for)."""
+
+    report: RunReport
+    outputs: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Contents:
+    """The bundle's manifest text and, for each distinct file, its bytes' place and chunks."""
+
+    manifest: str
+    names: dict[str, str]
+    chunks: dict[str, list[list[Any]]]
+    places: dict[str, tuple[str, int]]
+    size_bytes: int
+
+
+def push_bundle(
+    device: Device,
+    handle: RunnerHandle,
+    bundle_path: Path,
+    *,
+    progress: Progress | None = None,
+    who: str | None = None,
+    activate: bool = True,
+) -> PushReport:
+    """Installs a bundle and makes it the device's current release.
+
+    A broken connection leaves what arrived on the device, and the next call goes on from there;
+    every other failure, an interrupt included, removes it.
+
+    Raises:
+        UsageError: the bundle cannot be read.
+        DeviceError: no room, or the device refused it.
+        BusyError: somebody else deploys to the device.
+    """
+    who = who if who is not None else _who()
+    with _open_bundle(bundle_path) as archive:
+        contents = _read_contents(archive)
+        request: dict[str, Any] = {
+            "manifest": contents.manifest,
+            "chunks": contents.chunks,
+            "who": who,
+            "activate": activate,
+        }
+        plan = call_runner(device, handle, "have", request)
+        release = str(plan["release"])
+        if plan["installed"] and (plan["current"] or not activate):
+            return PushReport(
+                release=release,
+                payload_bytes=0,
+                skipped_bytes=contents.size_bytes,
+                already_installed=True,
+                previous=None,
+            )
+        names = [str(pack["name"]) for pack in plan["packs"]]
+        try:
+            sent = _send_packs(device, handle, archive, contents, plan["packs"], progress)
+            answer, repaired = _install(device, handle, archive, contents, request)
+            sent += repaired
+        except ConnectionFailedError:
+            raise
+        except (EdgectlError, KeyboardInterrupt):
+            with contextlib.suppress(EdgectlError):
+                call_runner(device, handle, "discard", {"names": names}, timeout_s=30.0)
+            raise
+    return PushReport(
+        release=release,
+        payload_bytes=sent,
+        skipped_bytes=max(0, contents.size_bytes - sent),
+        already_installed=bool(answer["already_installed"]),
+        previous=answer.get("previous"),
+    )
+
+
+def run_release(
+    device: Device,
+    handle: RunnerHandle,
+    request: RunRequest,
+    inputs: Sequence[np.ndarray] | None = None,
+    *,
+    fetch_outputs: bool = False,
+    timeout_s: float = 600.0,
+) -> RunOutcome:
+    """Runs an installed release on the device.
+
+    Args:
+        device: where.
+        handle: the runner there.
+        request: what to do; its ``inputs`` and ``outputs`` are filled in here.
+        inputs: arrays for the model, in signature order; ``None`` takes the bundle's first
+            golden inputs.
+        fetch_outputs: also bring the output arrays back.
+        timeout_s: how long the whole run may take.
+
+    Raises:
+        UsageError: an input does not fit the model.
+        DeviceError: the run failed, was killed, or took too long.
+    """
+    import numpy as np
+
+    tag = uuid.uuid4().hex[:12]
+    names: list[str] = []
+    try:
+        if inputs is not None:
+            for index, array in enumerate(inputs):
+                buffer = io.BytesIO()
+                np.save(buffer, array, allow_pickle=False)
+                names.append(f"run-{tag}-{index}.npy")
+                device.put(buffer.getvalue(), f"{handle.incoming}/{names[-1]}")
+            request = replace(request, inputs=tuple(names))
+        if fetch_outputs:
+            names.append(f"run-{tag}.npz")
+            request = replace(request, outputs=names[-1])
+        answer = call_runner(device, handle, "run", to_document(request), timeout_s=timeout_s)
+        try:
+            report = from_document(RunReport, answer)
+        except ContractError as error:
+            raise DeviceError(
+                f"{device.label}: the report was not understood: {error}",
+                next_step="deploy again, so that host and device have the same version",
+            ) from error
+        outputs: dict[str, np.ndarray] = {}
+        if fetch_outputs and report.outputs_file is not None:
+            data = device.get(f"{handle.incoming}/{names[-1]}")
+            with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+                outputs = {name: archive[name] for name in archive.files}
+    finally:
+        if names:
+            with contextlib.suppress(EdgectlError):
+                device.run(["rm", "-f", *(f"{handle.incoming}/{n}" for n in names)], timeout_s=30.0)
+    return RunOutcome(report=report, outputs=outputs)
+
+
+def _send_packs(
+    device: Device,
+    handle: RunnerHandle,
+    archive: zipfile.ZipFile,
+    contents: _Contents,
+    packs: Sequence[Mapping[str, Any]],
+    progress: Progress | None,
+) -> int:
+    total = sum(int(p["size_bytes"]) for p in packs)
+    done = sent = 0
+    for pack in packs:
+        received = int(pack["received_bytes"])
+        data = b"".join(_read_chunks(archive, contents, pack["chunks"]))[received:]
+        if data:
+            base = done + received
+            sent += device.put(
+                data,
+                f"{handle.incoming}/{pack['name']}",
+                offset=received,
+                progress=_shifted(progress, base, total),
+            )
+        done += int(pack["size_bytes"])
+    return sent
+
+
+def _shifted(progress: Progress | None, base: int, total: int) -> Progress | None:
+    if progress is None:
+        return None
+    return lambda done, _: progress(base + done, total)
+
+
+def _install(
+    device: Device,
+    handle: RunnerHandle,
+    archive: zipfile.ZipFile,
+    contents: _Contents,
+    request: dict[str, Any],
+) -> tuple[dict[str, Any], int]:
+    """Installs; chunks that arrived damaged are sent again, alone, a few times."""
+    sent = 0
+    extra: list[dict[str, Any]] = []
+    for _ in range(REPAIR_ROUNDS + 1):
+        answer = call_runner(
+            device, handle, "install", {**request, "extra_packs": extra}, timeout_s=600.0
+        )
+        if answer["installed"]:
+            return answer, sent
+        bad = answer["bad_chunks"]
+        data = b"".join(_read_chunks(archive, contents, bad))
+        name = f"repair-{hashlib.sha256(data).hexdigest()[:16]}-{len(extra)}.pack"
+        sent += device.put(data, f"{handle.incoming}/{name}")
+        extra.append({"name": name, "chunks": bad})
+    raise DeviceError(
+        f"{device.label}: {len(bad)} chunks arrived damaged {REPAIR_ROUNDS} times",
+        cause="the device's card or memory is failing, or something on the way changes bytes",
+        next_step="check the SD card, then deploy again",
+    )
+
+
+def _read_chunks(
+    archive: zipfile.ZipFile, contents: _Contents, chunks: Sequence[Sequence[Any]]
+) -> Iterator[bytes]:
+    open_name, data = "", b""
+    for sha256, length in chunks:
+        name, offset = contents.places[sha256]
+        if name != open_name:
+            open_name, data = name, archive.read(name)
+        yield data[offset : offset + length]
+
+
+@contextlib.contextmanager
+def _open_bundle(path: Path) -> Iterator[zipfile.ZipFile]:
+    try:
+        archive = zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise UsageError(
+            f"{path} is not a bundle: {error}",
+            cause="the file is missing, cut off, or something else",
+            next_step="write it again with 'edgectl compile'",
+        ) from error
+    with archive:
+        yield archive
+
+
+def _read_contents(archive: zipfile.ZipFile) -> _Contents:
+    import json
+
+    try:
+        manifest = archive.read("manifest.json").decode("utf-8")
+        entries = json.loads(manifest)["files"]
+        names: dict[str, str] = {}
+        chunks: dict[str, list[list[Any]]] = {}
+        places: dict[str, tuple[str, int]] = {}
+        size = 0
+        for name, entry in sorted(entries.items()):
+            sha256 = entry["sha256"]
+            if sha256 in names:
+                continue
+            data = archive.read(name)
+            if hashlib.sha256(data).hexdigest() != sha256:
+                raise UsageError(
+                    f"the bundle's {name} is not what its manifest says",
+                    cause="the file was changed or damaged after it was written",
+                    next_step="write the bundle again with 'edgectl compile'",
+                )
+            names[sha256] = name
+            size += len(data)
+            chunks[sha256] = []
+            for offset, length in cut(data):
+                digest = hashlib.sha256(data[offset : offset + length]).hexdigest()
+                chunks[sha256].append([digest, length])
+                places.setdefault(digest, (name, offset))
+    except (KeyError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise UsageError(
+            f"the bundle cannot be read: {type(error).__name__}: {error}",
+            cause="the file is cut off or was not written by edgectl",
+            next_step="write it again with 'edgectl compile'",
+        ) from error
+    return _Contents(manifest=manifest, names=names, chunks=chunks, places=places, size_bytes=size)
+
+
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"

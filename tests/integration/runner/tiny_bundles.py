@@ -1,0 +1,263 @@
+"""Bundles of a few kilobytes, compiled by IREE from MLIR text: no torch, a second each.
+
+`LoopbackDevice` stands in for a device: commands run on this computer in a home folder of their
+own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import time
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgectl.errors import DeviceError
+from edgectl.remote.base import CommandResult, Progress
+from edgectl_runner.contract import (
+    EntryPoint,
+    FileEntry,
+    GoldenCall,
+    GoldenLimits,
+    Manifest,
+    OutputBinding,
+    StateSpec,
+    TensorSpec,
+    to_document,
+)
+
+AFFINE = """
+func.func @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  %two = arith.constant dense<2.0> : tensor<4x8xf32>
+  %one = arith.constant dense<1.0> : tensor<4x8xf32>
+  %0 = arith.mulf %x, %two : tensor<4x8xf32>
+  %1 = arith.addf %0, %one : tensor<4x8xf32>
+  return %1 : tensor<4x8xf32>
+}
+"""
+
+COUNTER = """
+func.func @step(%x: tensor<4xf32>, %sum: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+  %half = arith.constant dense<0.5> : tensor<4xf32>
+  %0 = arith.addf %x, %sum : tensor<4xf32>
+  %1 = arith.mulf %0, %half : tensor<4xf32>
+  return %0, %1 : tensor<4xf32>, tensor<4xf32>
+}
+"""
+
+TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
+CPUS = {"x86_64": "generic", "aarch64": "cortex-a72"}
+
+
+@cache
+def compile_mlir(text: str, architecture: str = "x86_64") -> bytes:
+    """The ``.vmfb`` of MLIR text for that architecture's plainest processor."""
+    from iree.compiler import compile_str
+
+    module: bytes = compile_str(
+        text,
+        target_backends=["llvm-cpu"],
+        extra_args=[
+            f"--iree-llvmcpu-target-triple={TRIPLES[architecture]}",
+            f"--iree-llvmcpu-target-cpu={CPUS[architecture]}",
+        ],
+    )
+    return module
+
+
+def npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def write(
+    path: Path,
+    files: Mapping[str, bytes],
+    entry_points: Sequence[EntryPoint],
+    golden: Sequence[GoldenCall],
+    **changes: Any,
+) -> Path:
+    """A bundle file with these members and a manifest that fits them."""
+    fields: dict[str, Any] = {
+        "name": "tiny",
+        "target": "host",
+        "cpu": "generic",
+        "cpu_features": (),
+        "architecture": os.uname().machine,
+        "iree_version": "3.13.0",
+        "precision": "fp32",
+        "dialect": "linalg",
+        "module": "module.vmfb",
+        "entry_points": tuple(entry_points),
+        "golden": tuple(golden),
+        "golden_limits": GoldenLimits(),
+        "files": {
+            name: FileEntry(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data))
+            for name, data in files.items()
+        },
+    }
+    fields.update(changes)
+    document = to_document(Manifest(**fields))
+    manifest = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("manifest.json", manifest)
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return path
+
+
+def affine_bundle(
+    path: Path,
+    *,
+    module: bytes | None = None,
+    expected_offset: float = 0.0,
+    extra: Mapping[str, bytes] | None = None,
+    **changes: Any,
+) -> Path:
+    """y = 2 x + 1 on 4x8 floats; ``expected_offset`` makes the golden output wrong by that."""
+    x = np.arange(32, dtype=np.float32).reshape(4, 8)
+    spec = TensorSpec(name="x", shape=(4, 8), dtype="float32")
+    files = {
+        "module.vmfb": module if module is not None else compile_mlir(AFFINE),
+        "golden/0/input_0.npy": npy(x),
+        "golden/0/output_0.npy": npy(np.float32(2) * x + np.float32(1 + expected_offset)),
+        **(extra or {}),
+    }
+    entry = EntryPoint(
+        function="main",
+        inputs=(spec,),
+        outputs=(
+            OutputBinding(
+                name="y",
+                source="result",
+                index=0,
+                spec=TensorSpec(name="y", shape=(4, 8), dtype="float32"),
+            ),
+        ),
+        result_count=1,
+    )
+    call = GoldenCall(
+        entry_point=0, inputs=("golden/0/input_0.npy",), outputs=("golden/0/output_0.npy",)
+    )
+    return write(path, files, [entry], [call], **changes)
+
+
+def counter_bundle(path: Path) -> Path:
+    """A stateful model: y = x + s, then s = y / 2; three golden calls from s = 1."""
+    state = np.ones(4, np.float32)
+    files = {"module.vmfb": compile_mlir(COUNTER), "state/sum.npy": npy(state)}
+    calls = []
+    for number in range(3):
+        x = np.full(4, number + 1, np.float32)
+        y = x + state
+        state = y * np.float32(0.5)
+        files[f"golden/{number}/input_0.npy"] = npy(x)
+        files[f"golden/{number}/output_0.npy"] = npy(y)
+        calls.append(
+            GoldenCall(
+                entry_point=0,
+                inputs=(f"golden/{number}/input_0.npy",),
+                outputs=(f"golden/{number}/output_0.npy",),
+            )
+        )
+    spec = TensorSpec(name="x", shape=(4,), dtype="float32")
+    entry = EntryPoint(
+        function="step",
+        inputs=(spec,),
+        outputs=(OutputBinding(name="y", source="result", index=0, spec=spec),),
+        states=(
+            StateSpec(
+                spec=TensorSpec(name="sum", shape=(4,), dtype="float32"),
+                argument_index=1,
+                result_index=1,
+                initial="state/sum.npy",
+            ),
+        ),
+        result_count=2,
+    )
+    return write(path, files, [entry], calls)
+
+
+class LoopbackDevice:
+    """This computer as a device, with a root folder of its own."""
+
+    label = "loopback"
+    emulated = False
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.sent: list[tuple[str, int]] = []
+        self.commands: list[tuple[str, ...]] = []
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        timeout_s: float = 60.0,
+        on_stderr: Callable[[bytes], None] | None = None,
+    ) -> CommandResult:
+        self.commands.append(tuple(argv))
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.root.parent),
+            "EDGECTL_ROOT": str(self.root),
+        }
+        try:
+            done = subprocess.run(
+                list(argv), input=stdin, capture_output=True, timeout=timeout_s, env=environment
+            )
+        except FileNotFoundError:
+            return CommandResult(argv=tuple(argv), exit_code=127, stdout=b"", stderr=b"not found")
+        except subprocess.TimeoutExpired as error:
+            raise DeviceError("no end in time") from error
+        return CommandResult(
+            argv=tuple(argv), exit_code=done.returncode, stdout=done.stdout, stderr=done.stderr
+        )
+
+    def put(
+        self,
+        source: Path | bytes,
+        destination: str,
+        *,
+        mode: int = 0o644,
+        offset: int = 0,
+        progress: Progress | None = None,
+        timeout_s: float = 600.0,
+    ) -> int:
+        data = source if isinstance(source, bytes) else source.read_bytes()
+        path = Path(destination)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, mode)
+        try:
+            os.ftruncate(descriptor, offset)
+            os.pwrite(descriptor, data, offset)
+        finally:
+            os.close(descriptor)
+        self.sent.append((destination, len(data)))
+        if progress is not None:
+            progress(len(data), len(data))
+        return len(data)
+
+    def get(self, source: str, *, max_bytes: int = 1 << 30, timeout_s: float = 600.0) -> bytes:
+        return Path(source).read_bytes()
+
+    def close(self) -> None:
+        return None
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return condition()
