@@ -70,8 +70,14 @@ class Device(Protocol):
     ) -> int:
         """Writes a file on the device (from byte ``offset`` on) and returns the bytes sent.
 
-        ``timeout_s`` is how long the transfer may stand still, not how long it may take.
+        ``timeout_s`` is how long the transfer may stand still, not how long it may take. The
+        file is written under ``destination + ".part"`` and renamed when it is complete; with an
+        ``offset``, that partial file must hold at least so many bytes (`partial_size`).
         """
+        ...
+
+    def partial_size(self, destination: str) -> int:
+        """Bytes that an interrupted `put` to ``destination`` left behind; 0 if none."""
         ...
 
     def get(self, source: str, *, max_bytes: int = 1 << 30, timeout_s: float = 600.0) -> bytes:

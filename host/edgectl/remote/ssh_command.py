@@ -1,0 +1,209 @@
+"""One command over an SSH channel: both streams drained, ended on the device when time is up.
+
+sshd does not end a command whose channel is closed, so every command is started by a small shell
+script that first tells its process id; a second channel then signals that process group.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import shlex
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import paramiko
+from paramiko import SSHException
+
+from edgectl.errors import ConnectionFailedError, DeviceError
+from edgectl.remote.base import CommandResult
+from edgectl.remote.deadlines import Deadline, closed_after
+
+__all__ = ["RemoteCommand", "describe"]
+
+_START = 'printf "%s %s\\n" "$1" "$$" >&2; shift; "$@"; status=$?; exit "$status"'
+"""Tells the process id on standard error, then runs its arguments as they are."""
+
+_END = """\
+read -r line < "/proc/$1/stat" || exit 0
+set -- ${line##*) }
+[ "$3" -gt 1 ] || exit 0
+kill -TERM "-$3"
+tries=0
+while [ "$tries" -lt 20 ] && kill -0 "-$3" 2>/dev/null; do sleep 0.1; tries=$((tries + 1)); done
+kill -KILL "-$3" 2>/dev/null
+exit 0
+"""
+"""Ends the process group of process $1: politely, and after two seconds for sure."""
+
+_MAX_OUTPUT_BYTES = 256 << 20
+_SLICE_S = 0.25  # how often waiting looks whether the time is up
+
+
+def describe(argv: Sequence[str]) -> str:
+    """The command as one would type it, cut to a length that fits a message."""
+    text = shlex.join(argv)
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
+@dataclass(slots=True, kw_only=True)
+class RemoteCommand:
+    """A command to run once over ``transport``."""
+
+    transport: paramiko.Transport
+    label: str
+    argv: tuple[str, ...]
+    channel_timeout_s: float
+    _token: str = field(default_factory=lambda: "edgectl-" + secrets.token_hex(8))
+    _events: queue.SimpleQueue[tuple[str, bytes]] = field(default_factory=queue.SimpleQueue)
+    _process_id: str | None = None
+
+    def run(
+        self, stdin: bytes, timeout_s: float, on_stderr: Callable[[bytes], None] | None
+    ) -> CommandResult:
+        """See `Device.run`."""
+        deadline = Deadline(timeout_s)
+        channel = self._open(["sh", "-c", _START, "edgectl", self._token, *self.argv], timeout_s)
+        stop = threading.Event()
+        try:
+            threads = [
+                threading.Thread(target=self._read, args=("stdout", channel.recv, stop)),
+                threading.Thread(target=self._read, args=("stderr", channel.recv_stderr, stop)),
+                threading.Thread(target=self._write, args=(channel, stdin, stop)),
+            ]
+            for thread in threads:
+                thread.daemon = True
+                thread.start()
+            stdout, stderr = self._collect(deadline, on_stderr)
+            exit_code = self._exit_code(channel, deadline)
+        except BaseException:
+            # Also Ctrl-C: nothing of ours may go on running on the device.
+            self._end_on_device()
+            raise
+        finally:
+            stop.set()
+            channel.close()
+        return CommandResult(argv=self.argv, exit_code=exit_code, stdout=stdout, stderr=stderr)
+
+    def _open(self, argv: list[str], timeout_s: float) -> paramiko.Channel:
+        try:
+            channel = self.transport.open_session(timeout=min(self.channel_timeout_s, timeout_s))
+            limit_s = min(self.channel_timeout_s, timeout_s)
+            with closed_after(limit_s, channel.close) as expiry:
+                channel.settimeout(_SLICE_S)
+                try:
+                    channel.exec_command(shlex.join(argv))
+                except SSHException:
+                    channel.close()
+                    if expiry.expired:
+                        raise self._broken(f"no answer within {limit_s:g} s") from None
+                    raise
+        except paramiko.ChannelException as error:
+            raise DeviceError(
+                f"{self.label} refuses to open another session: {error.text}",
+                cause="its SSH server allows only so many at once (MaxSessions)",
+            ) from error
+        except (SSHException, OSError, EOFError) as error:
+            raise self._broken(str(error)) from error
+        return channel
+
+    def _read(self, name: str, receive: Callable[[int], bytes], stop: threading.Event) -> None:
+        while not stop.is_set():
+            try:
+                data = receive(1 << 16)
+            except TimeoutError:
+                continue
+            except (OSError, EOFError, SSHException):
+                data = b""
+            self._events.put((name, data))
+            if not data:
+                return
+
+    def _write(self, channel: paramiko.Channel, stdin: bytes, stop: threading.Event) -> None:
+        rest = memoryview(stdin)
+        with suppress(OSError, EOFError, SSHException):  # the command may end without reading
+            while rest and not stop.is_set():
+                try:
+                    rest = rest[channel.send(bytes(rest[: 1 << 15])) :]
+                except TimeoutError:
+                    continue
+            channel.shutdown_write()
+
+    def _collect(
+        self, deadline: Deadline, on_stderr: Callable[[bytes], None] | None
+    ) -> tuple[bytes, bytes]:
+        streams = {"stdout": bytearray(), "stderr": bytearray()}
+        still_open = set(streams)
+        while still_open:
+            if deadline.expired:
+                raise self._too_long(deadline.seconds)
+            try:
+                name, data = self._events.get(timeout=deadline.remaining_s(at_most=_SLICE_S))
+            except queue.Empty:
+                if not self.transport.is_active():
+                    raise self._broken("the device does not answer any more") from None
+                continue
+            if not data:
+                still_open.discard(name)
+                continue
+            streams[name] += data
+            if name == "stderr":
+                fresh = self._without_header(streams["stderr"], data)
+                if fresh and on_stderr is not None:
+                    on_stderr(fresh)
+            if sum(map(len, streams.values())) > _MAX_OUTPUT_BYTES:
+                raise DeviceError(
+                    f"{describe(self.argv)} on {self.label} printed more than"
+                    f" {_MAX_OUTPUT_BYTES >> 20} MiB and was ended"
+                )
+        return bytes(streams["stdout"]), bytes(streams["stderr"])
+
+    def _without_header(self, stderr: bytearray, data: bytes) -> bytes:
+        """Takes the line with the process id out of what has come; returns what is new."""
+        if self._process_id is not None:
+            return data
+        start = stderr.find(self._token.encode("ascii"))
+        end = stderr.find(b"\n", start)
+        if start < 0 or end < 0:
+            return b""
+        self._process_id = stderr[start:end].decode("ascii", "replace").rpartition(" ")[2]
+        del stderr[start : end + 1]
+        return bytes(stderr)
+
+    def _exit_code(self, channel: paramiko.Channel, deadline: Deadline) -> int:
+        while not channel.status_event.wait(deadline.remaining_s(at_most=_SLICE_S)):
+            if channel.closed or not self.transport.is_active():
+                break
+            if deadline.expired:
+                raise self._too_long(deadline.seconds)
+        code = channel.exit_status
+        if code < 0:
+            raise self._broken("no exit code came back")
+        return code
+
+    def _too_long(self, seconds: float) -> DeviceError:
+        return DeviceError(
+            f"{describe(self.argv)} on {self.label} did not end within {seconds:g} s and was ended",
+            cause="it hangs, or the device is slower than expected",
+            next_step="try again with a longer timeout",
+        )
+
+    def _broken(self, why: str) -> ConnectionFailedError:
+        return ConnectionFailedError(
+            f"the connection to {self.label} broke during {describe(self.argv)}",
+            cause=why or "the device hung up",
+            next_step="check power and network of the device, then run the same command again",
+        )
+
+    def _end_on_device(self) -> None:
+        process_id = self._process_id
+        if process_id is None or not process_id.isdigit() or not self.transport.is_active():
+            return
+        with suppress(SSHException, OSError, EOFError):
+            channel = self.transport.open_session(timeout=5.0)
+            with closed_after(5.0, channel.close):
+                channel.exec_command(shlex.join(["sh", "-c", _END, "edgectl", process_id]))
+                channel.status_event.wait(5.0)
+            channel.close()
