@@ -134,18 +134,23 @@ def _members(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
 
 def prepare_device(
     device: Device,
+    facts: object = None,  # noqa: ARG001 - see below
     *,
     python: str = "python3",
     who: str = "",
+    cache_dir: Path | None = None,
     progress: Progress | None = None,
-    fetch: Callable[[DevicePython], WheelSet] = fetch_wheels,
+    fetch: Callable[..., WheelSet] = fetch_wheels,
 ) -> RunnerHandle:
     """Makes sure that the runner and its packages are on the device.
 
     Args:
         device: where.
+        facts: what is known about it already. Not needed today: what decides about packages is
+            asked of the very interpreter that will use them.
         python: the interpreter's name or path there (3.11 to 3.13).
         who: noted in the device's audit log.
+        cache_dir: where wheels are kept on this computer.
         progress: told about the bytes of packages that travel.
         fetch: gets the wheels for the device's Python.
 
@@ -167,7 +172,7 @@ def prepare_device(
         )
         read_answer(device, result, what="the answer to installing the runner")
         sent += len(archive.data)
-    wheels = fetch(kind)
+    wheels = fetch(kind, cache=cache_dir)
     handle = RunnerHandle(
         root=root,
         python=python,

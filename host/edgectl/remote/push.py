@@ -2,7 +2,7 @@
 
 handle = prepare_device(device)
 pushed = push_bundle(device, handle, Path("model.edgectl"))
-report = run_release(device, handle, RunRequest(release=pushed.release)).report
+report = run_release(device, handle, RunRequest(release=pushed.release))
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from edgectl_runner.contract import (
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["PushReport", "RunOutcome", "push_bundle", "run_release"]
+__all__ = ["PushReport", "push_bundle", "run_release"]
 
 REPAIR_ROUNDS = 3
 
@@ -52,14 +52,6 @@ class PushReport:
     skipped_bytes: int
     already_installed: bool
     previous: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOutcome:
-    """The device's report and the output arrays (by output name; empty unless asked for)."""
-
-    report: RunReport
-    outputs: Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +129,9 @@ def run_release(
     request: RunRequest,
     inputs: Sequence[np.ndarray] | None = None,
     *,
-    fetch_outputs: bool = False,
+    outputs: Path | None = None,
     timeout_s: float = 600.0,
-) -> RunOutcome:
+) -> RunReport:
     """Runs an installed release on the device.
 
     Args:
@@ -148,7 +140,7 @@ def run_release(
         request: what to do; its ``inputs`` and ``outputs`` are filled in here.
         inputs: arrays for the model, in signature order; ``None`` takes the bundle's first
             golden inputs.
-        fetch_outputs: also bring the output arrays back.
+        outputs: file on this computer for the output arrays (``.npz``, by output name).
         timeout_s: how long the whole run may take.
 
     Raises:
@@ -167,7 +159,7 @@ def run_release(
                 names.append(f"run-{tag}-{index}.npy")
                 device.put(buffer.getvalue(), f"{handle.incoming}/{names[-1]}")
             request = replace(request, inputs=tuple(names))
-        if fetch_outputs:
+        if outputs is not None:
             names.append(f"run-{tag}.npz")
             request = replace(request, outputs=names[-1])
         answer = call_runner(device, handle, "run", to_document(request), timeout_s=timeout_s)
@@ -178,16 +170,13 @@ def run_release(
                 f"{device.label}: the report was not understood: {error}",
                 next_step="deploy again, so that host and device have the same version",
             ) from error
-        outputs: dict[str, np.ndarray] = {}
-        if fetch_outputs and report.outputs_file is not None:
-            data = device.get(f"{handle.incoming}/{names[-1]}")
-            with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-                outputs = {name: archive[name] for name in archive.files}
+        if outputs is not None and report.outputs_file is not None:
+            outputs.write_bytes(device.get(f"{handle.incoming}/{names[-1]}"))
     finally:
         if names:
             with contextlib.suppress(EdgectlError):
                 device.run(["rm", "-f", *(f"{handle.incoming}/{n}" for n in names)], timeout_s=30.0)
-    return RunOutcome(report=report, outputs=outputs)
+    return report
 
 
 def _send_packs(
