@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import platformdirs
+from edgectl.settings import load_settings
 
 __all__ = ["Ask", "SshOptions", "Warn", "edgectl_known_hosts_file"]
 
@@ -21,7 +21,7 @@ Warn = Callable[[str], None]
 
 def edgectl_known_hosts_file() -> Path:
     """The file that ``--accept-new-host-key`` writes; the user's own file is never changed."""
-    return Path(platformdirs.user_config_dir("edgectl")) / "known_hosts"
+    return load_settings().config_dir / "known_hosts"
 
 
 def _ignore(_line: str) -> None:

@@ -162,7 +162,7 @@ def _handshake_error(
                 f" {options.banner_timeout_s:g} s (no SSH banner)",
                 cause="the device is overloaded or still booting, or no SSH server listens on"
                 " that port",
-                next_step="try again, with a longer banner timeout if the device is slow",
+                next_step="try again; if the device is slow, with --ssh-timeout 60",
             )
         if error is not None and "banner" in str(error) and "Invalid" in str(error):
             return ConnectionFailedError(
