@@ -24,7 +24,6 @@ from edgectl_runner.locking import holder
 from edgectl_runner.manifests import ReadManifest, check_release_id, plain_name, read_manifest
 from edgectl_runner.objects import Chunk, Pack, plan_packs
 from edgectl_runner.processor import check_architecture, check_features
-from edgectl_runner.sampling import sample
 from edgectl_runner.space import check_space
 from edgectl_runner.store import Store
 
@@ -37,7 +36,9 @@ MAX_CHUNK_BYTES = 4 << 20
 
 def facts(store: Store, request: Document) -> Document:  # noqa: ARG001
     """What this device is."""
-    return {"runner_version": __version__, "sample": to_document(sample())}
+    from edgectl_runner.system_facts import collect
+
+    return {"runner_version": __version__, **collect()}
 
 
 def have(store: Store, request: Document) -> Document:
@@ -77,7 +78,7 @@ def install(store: Store, request: Document) -> Document:
     """Makes a release out of what arrived and switches to it.
 
     Chunks that arrived damaged are named in ``bad_chunks``; nothing was installed then, and the
-    host sends just those again in a pack of ``extra_packs``.
+    host sends just those again in one more of the ``packs``.
     """
     read, chunks = _bundle_of(request)
     who = _who(request)
@@ -85,8 +86,7 @@ def install(store: Store, request: Document) -> Document:
         before = store.current()
         already = read.release in store.release_ids()
         if not already:
-            packs, _ = _plan(store, read, chunks)
-            packs += _extra_packs(request)
+            packs = _packs(request)
             known = store.objects.known_chunks()
             lost: list[Chunk] = []
             for entry in read.manifest.files.values():
@@ -320,16 +320,23 @@ def _plan(
     return plan_packs(missing, chunks, known), sum(missing.values())
 
 
-def _extra_packs(request: Document) -> tuple[Pack, ...]:
-    extra = request.get("extra_packs", [])
-    if not isinstance(extra, list):
-        raise RunnerError("'extra_packs' is not a list", code=USAGE)
+def _packs(request: Document) -> tuple[Pack, ...]:
+    """The packs that the host says it sent: those of `have`, and repairs."""
+    given = request.get("packs", [])
+    if not isinstance(given, list):
+        raise RunnerError("'packs' is not a list", code=USAGE)
     packs = []
-    for item in extra:
+    for item in given:
         if not isinstance(item, dict) or not isinstance(item.get("name"), str):
-            raise RunnerError("an extra pack has no name", code=USAGE)
-        name = plain_name(item["name"])
-        packs.append(Pack(name=name, chunks=tuple(_chunks(item.get("chunks"), name))))
+            raise RunnerError("a pack has no name", code=USAGE)
+        name, whole = plain_name(item["name"]), item.get("whole")
+        packs.append(
+            Pack(
+                name=name,
+                chunks=tuple(_chunks(item.get("chunks"), name)),
+                whole=whole if isinstance(whole, str) else None,
+            )
+        )
     return tuple(packs)
 
 

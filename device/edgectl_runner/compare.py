@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -71,8 +72,34 @@ def _within(figures: Figures, limits: GoldenLimits) -> tuple[bool, str | None]:
 
 def _figures(got: np.ndarray, expected: np.ndarray) -> Figures:
     """(max absolute error, max relative error, cosine, SQNR in dB, top-1 agreement)."""
-    worst = largest = 0.0
+    worst = largest = scale = 0.0
+    for e, g in _finite_blocks(got, expected):
+        worst = max(worst, float(np.abs(g - e).max()))
+        largest = max(largest, float(np.abs(e).max()))
+        scale = max(scale, largest, float(np.abs(g).max()))
     signal = noise = dot = power = 0.0
+    for e, g in _finite_blocks(got, expected):
+        # Scaled to at most 1, so that squares neither overflow nor vanish.
+        e, g = (e / scale, g / scale) if scale > 0.0 else (e, g)
+        difference = g - e
+        signal += float(e @ e)
+        noise += float(difference @ difference)
+        dot += float(e @ g)
+        power += float(g @ g)
+    relative = worst / largest if largest > 0.0 else (0.0 if worst == 0.0 else math.inf)
+    norms = math.sqrt(signal) * math.sqrt(power)
+    cosine = dot / norms if norms > 0.0 else None
+    if noise == 0.0:
+        sqnr_db = None
+    else:
+        sqnr_db = 10.0 * math.log10(signal / noise) if signal > 0.0 else -math.inf
+    return worst, relative, cosine, sqnr_db, _top1_agreement(got, expected)
+
+
+def _finite_blocks(
+    got: np.ndarray, expected: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(expected, got) in float64, block by block, without places where either is not finite."""
     flat_got, flat_expected = got.reshape(-1), expected.reshape(-1)
     for start in range(0, expected.size, _BLOCK):
         e = flat_expected[start : start + _BLOCK].astype(np.float64)
@@ -80,22 +107,8 @@ def _figures(got: np.ndarray, expected: np.ndarray) -> Figures:
         finite = np.isfinite(e) & np.isfinite(g)
         if not finite.all():
             e, g = e[finite], g[finite]
-        if e.size == 0:
-            continue
-        difference = g - e
-        worst = max(worst, float(np.abs(difference).max()))
-        largest = max(largest, float(np.abs(e).max()))
-        signal += float(e @ e)
-        noise += float(difference @ difference)
-        dot += float(e @ g)
-        power += float(g @ g)
-    relative = worst / largest if largest > 0.0 else (0.0 if worst == 0.0 else math.inf)
-    cosine = dot / math.sqrt(signal * power) if signal > 0.0 and power > 0.0 else None
-    if noise == 0.0:
-        sqnr_db = None
-    else:
-        sqnr_db = 10.0 * math.log10(signal / noise) if signal > 0.0 else -math.inf
-    return worst, relative, cosine, sqnr_db, _top1_agreement(got, expected)
+        if e.size:
+            yield e, g
 
 
 def _top1_agreement(got: np.ndarray, expected: np.ndarray) -> float | None:

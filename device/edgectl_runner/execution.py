@@ -20,13 +20,16 @@ from edgectl_runner.contract import (
     OutputComparison,
     RunReport,
     RunRequest,
+    SystemSample,
     TensorSpec,
+    from_document,
 )
 from edgectl_runner.engine import Engine, Value
 from edgectl_runner.failures import USAGE, RunnerError
 from edgectl_runner.manifests import plain_name
 from edgectl_runner.measurement import measure, summarize
-from edgectl_runner.sampling import is_emulated, peak_rss_bytes, sample
+from edgectl_runner.process_facts import is_emulated, peak_rss_bytes
+from edgectl_runner.system_facts import sample
 from edgectl_runner.tensors import load_npy, save_npz
 
 __all__ = ["check_golden", "execute", "load_engine"]
@@ -89,7 +92,7 @@ def execute(
             code=USAGE,
         )
     entry = manifest.entry_points[request.entry_point]
-    before = sample()
+    before = _sample()
     import iree.runtime  # noqa: F401 - its import is not the model's load time
 
     start = time.perf_counter_ns()
@@ -125,11 +128,15 @@ def execute(
         peak_rss_bytes=peak_rss_bytes(),
         threads=engine.threads,
         before=before,
-        after=sample(),
+        after=_sample(),
         machine=os.uname().machine,
         emulated=is_emulated(),
         runner_version=__version__,
     )
+
+
+def _sample() -> SystemSample:
+    return from_document(SystemSample, sample())
 
 
 def _inputs(

@@ -244,7 +244,7 @@ class Store:
     def _recover(self, who: str) -> None:
         leftovers = [
             path
-            for folder in (self.root, self.releases, self.incoming, *self._object_folders())
+            for folder in (self.root, *self._folders_with_leftovers())
             for path in folder.iterdir()
             if path.name.startswith(TEMPORARY_MARK)
         ]
@@ -273,8 +273,10 @@ class Store:
         with contextlib.suppress(OSError):
             self.audit.append(event, release=release, who=who, **details)
 
-    def _object_folders(self) -> list[Path]:
-        return [p for p in (self.root / "objects").iterdir() if p.is_dir()]
+    def _folders_with_leftovers(self) -> list[Path]:
+        names = ("releases", "incoming", "pinned", "env", "runner", "objects")
+        top = [self.root / name for name in names if (self.root / name).is_dir()]
+        return [*top, *(p for p in (self.root / "objects").iterdir() if p.is_dir())]
 
     def _drop_journal(self) -> None:
         self._journal.unlink(missing_ok=True)

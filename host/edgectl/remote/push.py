@@ -106,7 +106,7 @@ def push_bundle(
         names = [str(pack["name"]) for pack in plan["packs"]]
         try:
             sent = _send_packs(device, handle, archive, contents, plan["packs"], progress)
-            answer, repaired = _install(device, handle, archive, contents, request)
+            answer, repaired = _install(device, handle, archive, contents, request, plan["packs"])
             sent += repaired
         except ConnectionFailedError:
             raise
@@ -216,21 +216,25 @@ def _install(
     archive: zipfile.ZipFile,
     contents: _Contents,
     request: dict[str, Any],
+    packs: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], int]:
     """Installs; chunks that arrived damaged are sent again, alone, a few times."""
     sent = 0
-    extra: list[dict[str, Any]] = []
+    sent_packs = [{key: p[key] for key in ("name", "whole", "chunks")} for p in packs]
+    repairs: list[str] = []
     for _ in range(REPAIR_ROUNDS + 1):
         answer = call_runner(
-            device, handle, "install", {**request, "extra_packs": extra}, timeout_s=600.0
+            device, handle, "install", {**request, "packs": sent_packs}, timeout_s=600.0
         )
         if answer["installed"]:
             return answer, sent
         bad = answer["bad_chunks"]
         data = b"".join(_read_chunks(archive, contents, bad))
-        name = f"repair-{hashlib.sha256(data).hexdigest()[:16]}-{len(extra)}.pack"
-        sent += device.put(data, f"{handle.incoming}/{name}")
-        extra.append({"name": name, "chunks": bad})
+        repairs.append(f"repair-{hashlib.sha256(data).hexdigest()[:16]}-{len(repairs)}.pack")
+        sent += device.put(data, f"{handle.incoming}/{repairs[-1]}")
+        sent_packs.append({"name": repairs[-1], "whole": None, "chunks": bad})
+    with contextlib.suppress(EdgectlError):
+        call_runner(device, handle, "discard", {"names": repairs}, timeout_s=30.0)
     raise DeviceError(
         f"{device.label}: {len(bad)} chunks arrived damaged {REPAIR_ROUNDS} times",
         cause="the device's card or memory is failing, or something on the way changes bytes",

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,8 @@ import numpy as np
 
 from edgectl.errors import DeviceError
 from edgectl.remote.base import CommandResult, Progress
+from edgectl.remote.install import RunnerHandle, prepare_device
+from edgectl.remote.wheelhouse import Wheel, WheelSet
 from edgectl_runner.contract import (
     EntryPoint,
     FileEntry,
@@ -252,6 +255,25 @@ class LoopbackDevice:
 
     def close(self) -> None:
         return None
+
+
+@cache
+def empty_wheels(folder: Path) -> WheelSet:
+    """A wheel set without packages: the test's own Python has NumPy and the runtime."""
+    path = folder / "nothing-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("edgectl_test_nothing.py", "")
+    data = path.read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    wheel = Wheel(path=path, sha256=digest, size_bytes=len(data))
+    return WheelSet(digest=digest[:16], wheels=(wheel,))
+
+
+def ready_handle(device: LoopbackDevice) -> RunnerHandle:
+    """The runner on the device, run by this Python with its own packages."""
+    device.root.parent.mkdir(parents=True, exist_ok=True)
+    wheels = empty_wheels(device.root.parent)
+    return prepare_device(device, python=sys.executable, fetch=lambda _python, cache=None: wheels)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:

@@ -1,0 +1,26 @@
+"""What this process knows about itself: its peak memory, and whether it runs on a virtual Pi."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+__all__ = ["is_emulated", "peak_rss_bytes"]
+
+
+def peak_rss_bytes() -> int:
+    """The most memory this process has had in use (VmHWM)."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        status = ""
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def is_emulated() -> bool:
+    """Whether this is a virtual Pi, whose latencies are not a Pi's."""
+    return os.environ.get("EDGECTL_EMULATED", "") not in ("", "0")
