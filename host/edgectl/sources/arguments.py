@@ -170,7 +170,8 @@ def _check(spec: InputSpec, given: GivenInput, dynamic: Sequence[DimensionRange]
 def _too_many(known: list[str], options: LoadOptions) -> UsageError:
     count = max(len(options.inputs), len(options.input_specs))
     return UsageError(
-        f"{count} inputs were given and the model takes {len(known)}: {', '.join(known) or 'none'}.",
+        f"{count} inputs were given and the model takes {len(known)}: "
+        f"{', '.join(known) or 'none'}.",
         next_step="Give one --input per input of the model, in that order, or name them.",
     )
 

@@ -10,22 +10,23 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
-from edgectl.errors import EdgectlError, UnsupportedModelError, UsageError
-from edgectl.records import ExampleCall, ExportedModel, TensorSpec
+from edgectl.errors import EdgectlError, UsageError
+from edgectl.records import ExportedModel, TensorSpec
 from edgectl.sources.arguments import by_forward, from_options, overridden
+from edgectl.sources.dynamic import with_dynamic
 from edgectl.sources.exporting import export_program, user_line
+from edgectl.sources.faithful import check_captured, check_repeatable
 from edgectl.sources.golden import (
     STATEFUL_CALLS,
+    call_watched,
     fresh,
     make_calls,
-    run,
     successive_arguments,
 )
 from edgectl.sources.loaded import Arguments, Loaded
@@ -34,8 +35,6 @@ from edgectl.sources.options import LoadOptions
 from edgectl.sources.tensors import dtype_name
 
 __all__ = ["assemble"]
-
-_TOLERANCE = 1e-4
 
 
 def assemble(
@@ -53,19 +52,18 @@ def assemble(
         notes.append("the module was in training mode; it is compiled in eval mode")
         module.eval()
     for parameter in module.parameters():
-        parameter.requires_grad_(requires_grad=False)
+        parameter.requires_grad_(False)
 
     names, arguments = _arguments(loaded, options, notes)
-    first = _first_result(module, arguments)
-    program = loaded.program or export_program(
-        fresh(module), arguments, dynamic_shapes=loaded.dynamic_shapes
-    )
-    signature = program.graph_signature
-    stateful = bool(signature.buffers_to_mutate or signature.user_inputs_to_mutate)
-    count = STATEFUL_CALLS if stateful else 1
+    first, writes = _first_result(module, arguments)
+    program = loaded.program or _exported(loaded, names, arguments, options)
+    count = STATEFUL_CALLS if writes else 1
     successive = successive_arguments(arguments, count, seed=options.seed)
-    calls = make_calls(fresh(module), successive)
-    _check_faithful(module, program, successive, calls)
+    original = fresh(module)
+    calls = make_calls(original, successive)
+    check_repeatable(module, original, arguments, calls[0], stateful=writes)
+    if loaded.program is None:
+        check_captured(program, successive, calls)
 
     leaves = input_names(names, arguments)
     return ExportedModel(
@@ -87,6 +85,11 @@ def _arguments(
     if loaded.program is not None:
         example = loaded.example or _placeholders(loaded.program, notes)
         names = _program_names(loaded.program, example)
+        if options.dynamic:
+            raise UsageError(
+                "--dynamic comes too late for an exported program: its sizes are in its graph.",
+                next_step="Export it with dynamic_shapes=..., or name the factory instead.",
+            )
         return names, overridden(names, example, options)
     if loaded.example is not None:
         example = by_forward(module.forward, loaded.example)
@@ -96,6 +99,15 @@ def _arguments(
     if len(options.inputs) < len(options.input_specs):
         notes.append("compared on random inputs; --input gives real ones")
     return parameter_names(module.forward, arguments), arguments
+
+
+def _exported(
+    loaded: Loaded, names: list[str], arguments: Arguments, options: LoadOptions
+) -> ExportedProgram:
+    if loaded.dynamic_shapes is not None:
+        return export_program(fresh(loaded.module), arguments, dynamic_shapes=loaded.dynamic_shapes)
+    widened, shapes = with_dynamic(names, arguments, options)
+    return export_program(fresh(loaded.module), widened, dynamic_shapes=shapes)
 
 
 def _program_names(program: ExportedProgram, example: Arguments) -> list[str]:
@@ -127,9 +139,9 @@ def _placeholders(program: ExportedProgram, notes: list[str]) -> Arguments:
     return Arguments(args=args, kwargs=kwargs)
 
 
-def _first_result(module: nn.Module, arguments: Arguments) -> Any:
+def _first_result(module: nn.Module, arguments: Arguments) -> tuple[Any, bool]:
     try:
-        return run(fresh(module), arguments)
+        return call_watched(fresh(module), arguments)
     except EdgectlError:
         raise
     except Exception as error:
@@ -153,7 +165,7 @@ def _input_specs(program: ExportedProgram, leaves: list[tuple[str, Any]]) -> tup
     for (name, leaf), value in zip(leaves, placeholders, strict=True):
         if not isinstance(leaf, torch.Tensor):
             continue
-        shape = value.shape if isinstance(value, torch.Tensor) else leaf.shape
+        shape: Any = value.shape if isinstance(value, torch.Tensor) else leaf.shape
         specs.append(
             TensorSpec(
                 name=name,
@@ -162,55 +174,6 @@ def _input_specs(program: ExportedProgram, leaves: list[tuple[str, Any]]) -> tup
             )
         )
     return tuple(specs)
-
-
-def _check_faithful(
-    module: nn.Module,
-    program: ExportedProgram,
-    successive: list[Arguments],
-    calls: tuple[ExampleCall, ...],
-) -> None:
-    again = make_calls(fresh(module), successive[:1])[0]
-    if not _close(again, calls[0]):
-        raise UnsupportedModelError(
-            "The model answers the same input differently each time, so nothing can tell whether "
-            "the device is right.",
-            cause="forward draws random numbers.",
-            next_step="Make the random tensor an input, or fix it as a buffer.",
-        )
-    exported = make_calls(program.module(), successive)
-    for index, (got, wanted) in enumerate(zip(exported, calls, strict=True)):
-        if not _close(got, wanted):
-            raise UnsupportedModelError(
-                f"What torch.export captured computes something else than the model (call {index})."
-                " Nothing was compiled.",
-                cause="forward depends on Python values that change from call to call.",
-                next_step="Keep such values in buffers (register_buffer) as tensors.",
-            )
-
-
-def _close(left: ExampleCall, right: ExampleCall) -> bool:
-    if len(left.outputs) != len(right.outputs):
-        return False
-    for a, b in zip(left.outputs, right.outputs, strict=True):
-        if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
-            if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) or a != b:
-                return False
-            continue
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return False
-        if a.dtype.kind in "biu":
-            if not np.array_equal(a, b):
-                return False
-            continue
-        wide_a, wide_b = a.astype(np.complex128), b.astype(np.complex128)
-        finite = wide_b[np.isfinite(wide_b)]
-        scale = float(np.max(np.abs(finite))) if finite.size else 1.0
-        if not np.allclose(
-            wide_a, wide_b, rtol=_TOLERANCE, atol=_TOLERANCE * scale, equal_nan=True
-        ):
-            return False
-    return True
 
 
 def _digest(program: ExportedProgram) -> str:

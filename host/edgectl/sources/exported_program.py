@@ -30,8 +30,9 @@ class ExportedProgramFile:
         del options
         if any(name.startswith("data/aotinductor/") for name in file.members):
             raise UnsupportedModelError(
-                f"{file.path} is an AOTInductor package: machine code for the computer that made it.",
-                cause="Its graph is no longer in it, so it cannot be compiled for another processor.",
+                f"{file.path} is an AOTInductor package: machine code for the computer that made "
+                "it.",
+                cause="Its graph is not in it, so it cannot be compiled for another processor.",
                 next_step="Save the program itself: torch.export.save(program, 'model.pt2').",
             )
         try:

@@ -22,7 +22,7 @@ from edgectl.sources.loaded import Arguments
 from edgectl.sources.naming import output_names
 from edgectl.sources.tensors import from_tensor, to_tensor
 
-__all__ = ["STATEFUL_CALLS", "fresh", "make_calls", "run", "successive_arguments"]
+__all__ = ["STATEFUL_CALLS", "call_watched", "fresh", "make_calls", "successive_arguments"]
 
 STATEFUL_CALLS = 3
 
@@ -43,13 +43,32 @@ def fresh(module: nn.Module) -> nn.Module:
         ) from error
 
 
-def run(module: nn.Module, arguments: Arguments) -> Any:
-    """One eager call with copies of the arguments."""
+def call_watched(module: nn.Module, arguments: Arguments) -> tuple[Any, bool]:
+    """One eager call with copies of the arguments: its result, and whether it wrote to a buffer
+    or to an input.
+
+    The graph of ``torch.export.export`` does not say so before it is made functional; torch's
+    version counters do, through views as well.
+    """
     args, kwargs = pytree.tree_map_only(
         torch.Tensor, lambda t: t.detach().clone(), (arguments.args, arguments.kwargs)
     )
+    before = dict(module.named_buffers())
+    watched = [*before.values(), *pytree.tree_leaves((args, kwargs))]
+    versions = [_version(item) for item in watched]
     with torch.no_grad():
-        return module(*args, **kwargs)
+        result = module(*args, **kwargs)
+    wrote = versions != [_version(item) for item in watched]
+    # A buffer may also be replaced: self.hidden = new_hidden.
+    after = dict(module.named_buffers())
+    replaced = any(after.get(name) is not buffer for name, buffer in before.items())
+    return result, wrote or replaced
+
+
+def _version(item: Any) -> int:
+    if not isinstance(item, torch.Tensor) or item.is_inference():
+        return 0
+    return int(item._version)  # noqa: SLF001  # the only counter of writes that torch has
 
 
 def successive_arguments(first: Arguments, count: int, *, seed: int) -> list[Arguments]:
@@ -77,7 +96,7 @@ def make_calls(module: nn.Module, arguments: list[Arguments]) -> tuple[ExampleCa
             for leaf in pytree.tree_leaves((each.args, each.kwargs))
             if isinstance(leaf, torch.Tensor)
         )
-        result = run(module, each)
+        result, _ = call_watched(module, each)
         outputs = tuple(_recorded(name, leaf) for name, leaf in output_names(result))
         calls.append(ExampleCall(inputs=inputs, outputs=outputs))
     return tuple(calls)

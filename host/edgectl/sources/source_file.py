@@ -70,7 +70,7 @@ def open_source(source: str | Path) -> SourceFile:
         if path.is_dir():
             raise UsageError(
                 f"{path} is a folder, not a model file.",
-                next_step="Name the file inside it, or a Python factory as package.module:function.",
+                next_step="Name the file in it, or a Python factory as package.module:function.",
             )
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
