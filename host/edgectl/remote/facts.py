@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
@@ -140,6 +141,21 @@ class DeviceFacts:
     def default_python(self) -> PythonFacts | None:
         """What ``python3`` starts."""
         return next((python for python in self.pythons if python.default), None)
+
+    def usable_python(self, supported: Collection[tuple[int, int]]) -> PythonFacts | None:
+        """The default Python if it will do, else the newest that will (64-bit CPython)."""
+
+        def fits(python: PythonFacts) -> bool:
+            return (
+                python.implementation == "cpython"
+                and python.bits == 64
+                and not python.free_threaded
+                and python.minor in supported
+            )
+
+        if self.default_python is not None and fits(self.default_python):
+            return self.default_python
+        return max(filter(fits, self.pythons), key=lambda p: p.minor, default=None)
 
 
 def gather_facts(device: Device) -> DeviceFacts:
