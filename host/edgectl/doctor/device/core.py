@@ -37,6 +37,8 @@ def check(facts: DeviceFacts, needs: Needs) -> CheckResult:
     target = needs.target
     if target is None or target.architecture != "aarch64":
         return ok(_NAME, "device", shown)
+    if facts.kernel_architecture != target.architecture:  # said by the check of architectures
+        return ok(_NAME, "device", shown)
     if not facts.cpu_features:
         return unknown(
             _NAME,
@@ -45,7 +47,9 @@ def check(facts: DeviceFacts, needs: Needs) -> CheckResult:
             fix="check with: grep Features /proc/cpuinfo",
         )
     wanted = [f[1:] for f in target.cpu_features if f.startswith("+")]
-    missing = [f for f in wanted if _KERNEL_NAMES.get(f, "fp") not in facts.cpu_features]
+    missing = [
+        f for f in wanted if f in _KERNEL_NAMES and _KERNEL_NAMES[f] not in facts.cpu_features
+    ]
     if missing:
         return failed(
             _NAME,
