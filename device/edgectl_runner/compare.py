@@ -88,7 +88,7 @@ def _figures(got: np.ndarray, expected: np.ndarray) -> Figures:
         power += float(g @ g)
     relative = worst / largest if largest > 0.0 else (0.0 if worst == 0.0 else math.inf)
     norms = math.sqrt(signal) * math.sqrt(power)
-    cosine = dot / norms if norms > 0.0 else None
+    cosine = max(-1.0, min(1.0, dot / norms)) if norms > 0.0 else None
     if noise == 0.0:
         sqnr_db = None
     else:
