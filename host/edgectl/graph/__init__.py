@@ -1,0 +1,8 @@
+"""Rewrites of FX graphs that more than one stage needs."""
+
+from __future__ import annotations
+
+from edgectl.graph.batch_norm import fold_batch_norms
+from edgectl.graph.constants import attribute, constant_of, new_constant
+
+__all__ = ["attribute", "constant_of", "fold_batch_norms", "new_constant"]
