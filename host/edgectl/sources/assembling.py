@@ -22,6 +22,7 @@ from edgectl.sources.arguments import by_forward, from_options, overridden
 from edgectl.sources.dynamic import with_dynamic
 from edgectl.sources.exporting import export_program, user_line
 from edgectl.sources.faithful import check_captured, check_repeatable
+from edgectl.sources.flattening import flattened
 from edgectl.sources.golden import (
     STATEFUL_CALLS,
     call_watched,
@@ -66,12 +67,14 @@ def assemble(
         check_captured(program, successive, calls)
 
     leaves = input_names(names, arguments)
+    inputs = _input_specs(program, leaves)
+    flat = tuple(leaf for _, leaf in leaves if isinstance(leaf, torch.Tensor))
     return ExportedModel(
         name=loaded.name,
         source_kind=kind,
         digest=digest or _digest(program),
-        program=program,
-        inputs=_input_specs(program, leaves),
+        program=flattened(program, tuple(spec.name for spec in inputs), flat),
+        inputs=inputs,
         output_names=tuple(name for name, _ in output_names(first)),
         calls=calls,
         notes=tuple(notes),

@@ -41,7 +41,7 @@ def with_dynamic(
         placed = _first_dimension(options, [i for i in tensors if leaves[i].dim()])
     if not placed:
         return arguments, None
-    shapes = ShapesCollection()
+    shapes = ShapesCollection()  # type: ignore[no-untyped-call]
     for index, axes in placed.items():
         for axis in axes:
             if leaves[index].shape[axis] == 1:
