@@ -9,10 +9,10 @@ imports NumPy or the IREE runtime (`run` does, in a child).
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from edgectl_runner import __version__
@@ -23,9 +23,11 @@ from edgectl_runner.isolation import run_isolated
 from edgectl_runner.locking import holder
 from edgectl_runner.manifests import ReadManifest, check_release_id, plain_name, read_manifest
 from edgectl_runner.objects import Chunk, Pack, plan_packs
+from edgectl_runner.process_facts import runtime_version
 from edgectl_runner.processor import check_architecture, check_features
 from edgectl_runner.space import check_space
 from edgectl_runner.store import Store
+from edgectl_runner.trust import check_runtime
 
 __all__ = ["VERBS"]
 
@@ -44,6 +46,7 @@ def facts(store: Store, request: Document) -> Document:  # noqa: ARG001
 def have(store: Store, request: Document) -> Document:
     """Which bytes of a bundle must travel: nothing is written but the removal of bad partials."""
     read, chunks = _bundle_of(request)
+    _accept(store, read, request)
     installed = read.release in store.release_ids()
     if installed:
         return {
@@ -83,6 +86,7 @@ def install(store: Store, request: Document) -> Document:
     read, chunks = _bundle_of(request)
     who = _who(request)
     with store.changing(who=who, verb="install"):
+        key = _accept(store, read, request)
         before = store.current()
         already = read.release in store.release_ids()
         if not already:
@@ -100,9 +104,11 @@ def install(store: Store, request: Document) -> Document:
                     "bad_chunks": [[sha, length] for sha, length in unique.items()],
                 }
             module = store.objects.path(read.manifest.files[read.manifest.module].sha256)
-            _check_fits(read, module)
-            store.stage(read)
+            check_architecture(module, read.manifest.architecture)
+            store.stage(read, _signature_file(request))
             store.objects.discard(packs)
+        store.trust.remember(key, request.get("signature"))
+        store.note_sequence(read.manifest)
         if request.get("activate", True):
             store.switch(read.release, who=who, event="install")
         return {
@@ -133,8 +139,9 @@ def run(store: Store, request: Document) -> Document:
         asked = from_document(RunRequest, request)
     except ContractError as error:
         raise RunnerError(f"the request was not understood: {error}", code=USAGE) from error
-    read, folder = store.verified(asked.release)
-    _check_fits(read, folder / read.manifest.module)
+    read, folder = store.startable(asked.release)
+    _check_fits(read)
+    check_architecture(folder / read.manifest.module, read.manifest.architecture)
     agent_pid = os.getpid()
 
     def execute_in_child() -> Document:
@@ -207,6 +214,23 @@ def rollback(store: Store, request: Document) -> Document:
         return {"current": target, "before": before}
 
 
+def trust(store: Store, request: Document) -> Document:
+    """Shows which keys this device trusts; adds or removes one, or sets the mode."""
+    add, remove, mode = (request.get(name) for name in ("add", "remove", "mode"))
+    if add is None and remove is None and mode is None:
+        return store.trust.describe()
+    if any(value is not None and not isinstance(value, str) for value in (add, remove, mode)):
+        raise RunnerError("'add', 'remove' and 'mode' are texts", code=USAGE)
+    try:
+        key = None if add is None else bytes.fromhex(add)
+    except ValueError as error:
+        raise RunnerError("a public key is 64 hexadecimal digits", code=USAGE) from error
+    who = _who(request)
+    with store.changing(who=who, verb="trust"):
+        store.audit.append("trust", release=None, who=who, add=add, remove=remove, mode=mode)
+        return store.trust.change(add=key, remove=remove, mode=mode)
+
+
 def pin(store: Store, request: Document) -> Document:
     """Marks a release as never to be collected, or takes the mark away."""
     release = check_release_id(request.get("release"))
@@ -265,6 +289,7 @@ VERBS: dict[str, Callable[[Store, Document], Document]] = {
     "history": history,
     "verify": verify,
     "rollback": rollback,
+    "trust": trust,
     "pin": pin,
     "gc": gc,
     "uninstall": uninstall,
@@ -340,9 +365,22 @@ def _packs(request: Document) -> tuple[Pack, ...]:
     return tuple(packs)
 
 
-def _check_fits(read: ReadManifest, module: Path) -> None:
-    check_architecture(module, read.manifest.architecture)
+def _accept(store: Store, read: ReadManifest, request: Document) -> bytes | None:
+    """All that is asked of a bundle before a byte of it is stored or run; the signer's key."""
+    key = store.trust.check_install(read, request.get("signature"))
+    store.check_sequence(read.manifest, allow_downgrade=request.get("allow_downgrade") is True)
+    _check_fits(read)
+    return key
+
+
+def _check_fits(read: ReadManifest) -> None:
     check_features(read.manifest.cpu_features, read.manifest.target)
+    check_runtime(read, runtime_version())
+
+
+def _signature_file(request: Document) -> dict[str, bytes]:
+    signature = request.get("signature")
+    return {} if signature is None else {"signature.json": json.dumps(signature).encode()}
 
 
 def _who(request: Document) -> str:

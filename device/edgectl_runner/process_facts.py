@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from pathlib import Path
 
-__all__ = ["is_emulated", "peak_rss_bytes"]
+__all__ = ["is_emulated", "peak_rss_bytes", "runtime_version"]
 
 
 def peak_rss_bytes() -> int:
@@ -24,3 +25,11 @@ def peak_rss_bytes() -> int:
 def is_emulated() -> bool:
     """Whether this is a virtual Pi, whose latencies are not a Pi's."""
     return os.environ.get("EDGECTL_EMULATED", "") not in ("", "0")
+
+
+def runtime_version() -> str | None:
+    """Version of the IREE runtime that would be imported, told without importing it."""
+    for entry in sys.path:
+        for path in Path(entry or ".").glob("iree_base_runtime-*.dist-info"):
+            return path.name.removeprefix("iree_base_runtime-").removesuffix(".dist-info")
+    return None

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from edgectl_runner.audit import AuditLog
+from edgectl_runner.contract import Manifest
 from edgectl_runner.durable import (
     TEMPORARY_MARK,
     fsync_directory,
@@ -30,10 +31,11 @@ from edgectl_runner.durable import (
     temporary_name,
     write_durably,
 )
-from edgectl_runner.failures import DEVICE, RunnerError
+from edgectl_runner.failures import CONFIGURATION, DEVICE, RunnerError
 from edgectl_runner.locking import exclusive_lock
 from edgectl_runner.manifests import ReadManifest, check_release_id, read_manifest
 from edgectl_runner.objects import ObjectStore
+from edgectl_runner.trust import TrustStore
 
 __all__ = ["Store", "default_root"]
 
@@ -56,7 +58,9 @@ class Store:
         self.objects = ObjectStore(root)
         self.audit = AuditLog(root / "audit.jsonl")
         self.lock_path = root / "lock"
+        self.trust = TrustStore(root)
         self._journal = root / "journal.json"
+        self._sequences = root / "sequences.json"
 
     @contextlib.contextmanager
     def changing(self, *, who: str, verb: str) -> Iterator[None]:
@@ -118,6 +122,62 @@ class Store:
                 next_step="deploy it again",
             )
         return found
+
+    def signature(self, release: str) -> object:
+        """The signature that a release was installed with; ``None`` without one."""
+        try:
+            return json.loads((self.releases / release / "signature.json").read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            return {}  # damaged: `TrustStore` refuses it as unreadable, not as absent
+
+    def check_sequence(self, manifest: Manifest, *, allow_downgrade: bool) -> None:
+        """Refuses a model older than the newest of its name that this device has had.
+
+        Raises:
+            RunnerError: exit code 3, with both numbers.
+        """
+        newest = self._newest_sequences().get(manifest.name, 0)
+        if manifest.sequence < newest and not allow_downgrade:
+            raise RunnerError(
+                f"the model was refused: it is number {manifest.sequence} of {manifest.name!r}, "
+                f"and this device has had number {newest}",
+                code=CONFIGURATION,
+                cause="an old bundle was deployed, or somebody replays one",
+                next_step="deploy the newest, or say --allow-downgrade",
+            )
+
+    def note_sequence(self, manifest: Manifest) -> None:
+        """Remembers the number of an accepted model."""
+        newest = self._newest_sequences()
+        if manifest.sequence > newest.get(manifest.name, 0):
+            newest[manifest.name] = manifest.sequence
+            write_durably(self._sequences, json.dumps(newest, sort_keys=True).encode())
+
+    def _newest_sequences(self) -> dict[str, int]:
+        try:
+            document = json.loads(self._sequences.read_bytes())
+            return {str(name): int(number) for name, number in document.items()}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise RunnerError(
+                "the device's record of model numbers is damaged",
+                code=CONFIGURATION,
+                cause="the card lost data, or somebody changed sequences.json",
+                next_step="remove the file on the device to begin anew",
+            ) from error
+
+    def startable(self, release: str) -> tuple[ReadManifest, Path]:
+        """A release that may be handed to the runtime: digests and signature checked again.
+
+        Raises:
+            RunnerError: damaged, or its key is no longer trusted.
+        """
+        read, folder = self.verified(release)
+        self.trust.check_start(read, self.signature(release))
+        return read, folder
 
     def verified(self, release: str) -> tuple[ReadManifest, Path]:
         """The manifest and folder of a release, after digesting every file of it again.

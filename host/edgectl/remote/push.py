@@ -34,6 +34,8 @@ from edgectl_runner.contract import (
 if TYPE_CHECKING:
     import numpy as np
 
+    from edgectl.signing import SigningKey
+
 __all__ = ["PushReport", "push_bundle", "run_release"]
 
 REPAIR_ROUNDS = 3
@@ -59,7 +61,7 @@ class _Contents:
     """The bundle's manifest text and, for each distinct file, its bytes' place and chunks."""
 
     manifest: str
-    names: dict[str, str]
+    signature: Any
     chunks: dict[str, list[list[Any]]]
     places: dict[str, tuple[str, int]]
     size_bytes: int
@@ -73,11 +75,23 @@ def push_bundle(
     progress: Progress | None = None,
     who: str | None = None,
     activate: bool = True,
+    key: SigningKey | None = None,
+    allow_downgrade: bool = False,
 ) -> PushReport:
     """Installs a bundle and makes it the device's current release.
 
     A broken connection leaves what arrived on the device, and the next call goes on from there;
     every other failure, an interrupt included, removes it.
+
+    Args:
+        device: where.
+        handle: the runner there.
+        bundle_path: the ``.edgectl`` file.
+        progress: told about the bytes that travel.
+        who: noted in the device's audit log; the local user by default.
+        activate: also make it the current release.
+        key: signs a bundle that carries no signature yet.
+        allow_downgrade: take a model with a lower sequence number than one already seen.
 
     Raises:
         UsageError: the bundle cannot be read.
@@ -92,7 +106,13 @@ def push_bundle(
             "chunks": contents.chunks,
             "who": who,
             "activate": activate,
+            "signature": contents.signature,
+            "allow_downgrade": allow_downgrade,
         }
+        if contents.signature is None and key is not None:
+            from edgectl.signing import sign_manifest
+
+            request["signature"] = sign_manifest(contents.manifest.encode(), key)
         plan = call_runner(device, handle, "have", request)
         release = str(plan["release"])
         if plan["installed"] and (plan["current"] or not activate):
@@ -273,13 +293,15 @@ def _read_contents(archive: zipfile.ZipFile) -> _Contents:
     try:
         manifest = archive.read("manifest.json").decode("utf-8")
         entries = json.loads(manifest)["files"]
-        names: dict[str, str] = {}
+        signature = None
+        if "signature.json" in archive.namelist():
+            signature = json.loads(archive.read("signature.json"))
         chunks: dict[str, list[list[Any]]] = {}
         places: dict[str, tuple[str, int]] = {}
         size = 0
         for name, entry in sorted(entries.items()):
             sha256 = entry["sha256"]
-            if sha256 in names:
+            if sha256 in chunks:
                 continue
             data = archive.read(name)
             if hashlib.sha256(data).hexdigest() != sha256:
@@ -288,7 +310,6 @@ def _read_contents(archive: zipfile.ZipFile) -> _Contents:
                     cause="the file was changed or damaged after it was written",
                     next_step="write the bundle again with 'edgectl compile'",
                 )
-            names[sha256] = name
             size += len(data)
             chunks[sha256] = []
             for offset, length in cut(data):
@@ -301,7 +322,9 @@ def _read_contents(archive: zipfile.ZipFile) -> _Contents:
             cause="the file is cut off or was not written by edgectl",
             next_step="write it again with 'edgectl compile'",
         ) from error
-    return _Contents(manifest=manifest, names=names, chunks=chunks, places=places, size_bytes=size)
+    return _Contents(
+        manifest=manifest, signature=signature, chunks=chunks, places=places, size_bytes=size
+    )
 
 
 def _who() -> str:

@@ -26,7 +26,7 @@ def handle(device: LoopbackDevice) -> Any:
 
 @pytest.fixture
 def affine(tmp_path: Path) -> Callable[..., Path]:
-    def make(name: str = "affine.edgectl", **changes: Any) -> Path:
+    def make(name: str = "affine.edgectl", /, **changes: Any) -> Path:
         return affine_bundle(tmp_path / name, **changes)
 
     return make
