@@ -29,7 +29,7 @@ __all__ = ["PARTIAL_SUFFIX", "SftpSession", "open_sftp"]
 
 PARTIAL_SUFFIX = ".part"
 _CHUNK_BYTES = 32 * 1024  # the largest request that every server takes
-_REQUESTS_UNDER_WAY = 64
+_REQUESTS_UNDER_WAY = 32  # 1 MiB: as much as a break of the connection can cost
 
 
 def open_sftp(transport: paramiko.Transport, label: str, timeout_s: float) -> SftpSession:

@@ -164,7 +164,7 @@ def _handshake_error(
                 " that port",
                 next_step="try again; if the device is slow, with --ssh-timeout 60",
             )
-        if error is not None and "banner" in str(error) and "Invalid" in str(error):
+        if error is not None and str(error).startswith(("Indecipherable", "Invalid SSH banner")):
             return ConnectionFailedError(
                 f"what listens at {label} does not speak SSH",
                 next_step="check the port",
