@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgectl.errors import UsageError
+from edgectl.sources.archive_limits import check_archive
 from edgectl.sources.input_specs import parse_dynamic, parse_input_specs
 from edgectl.sources.inputs import read_inputs
 from edgectl.sources.kinds import SourceKind, all_kinds
@@ -63,7 +64,10 @@ def load(
     file = open_source(source)
     kind = detect(file)
     if kind.runs_code:
+        from edgectl.sources.isolation import load_isolated
+
         (trust or TrustPolicy()).require(file.path, file.sha256, kind.title)
+        return load_isolated(file, kind, options)
     return assemble(kind.load(file, options), options, kind=kind.name, digest=file.sha256)
 
 
@@ -73,6 +77,7 @@ def detect(file: SourceFile) -> SourceKind:
     Raises:
         UsageError: it is of no kind that edgectl reads.
     """
+    check_archive(file)
     for kind in all_kinds():
         if kind.detect(file):
             return kind

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from edgectl.sources.input_specs import DimensionRange, InputSpec
 
-__all__ = ["GivenInput", "LoadOptions"]
+__all__ = ["GivenInput", "LoadOptions", "options_from_document", "options_to_document"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,3 +32,36 @@ class LoadOptions:
     state_key: str | None = None
     keep_half: bool = False
     seed: int = 0
+
+
+def options_to_document(options: LoadOptions) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The options as JSON values, and the arrays of their inputs by position."""
+    document = {
+        "input_specs": [dataclasses.asdict(spec) for spec in options.input_specs],
+        "dynamic": [dataclasses.asdict(item) for item in options.dynamic],
+        "input_names": [given.name for given in options.inputs],
+        "architecture": options.architecture,
+        "state_key": options.state_key,
+        "keep_half": options.keep_half,
+        "seed": options.seed,
+    }
+    return document, {str(i): given.array for i, given in enumerate(options.inputs)}
+
+
+def options_from_document(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> LoadOptions:
+    """What `options_to_document` wrote."""
+    return LoadOptions(
+        input_specs=tuple(
+            InputSpec(name=s["name"], shape=tuple(s["shape"]), dtype=s["dtype"])
+            for s in document["input_specs"]
+        ),
+        dynamic=tuple(DimensionRange(**item) for item in document["dynamic"]),
+        inputs=tuple(
+            GivenInput(name=name, array=arrays[str(i)])
+            for i, name in enumerate(document["input_names"])
+        ),
+        architecture=document["architecture"],
+        state_key=document["state_key"],
+        keep_half=document["keep_half"],
+        seed=document["seed"],
+    )
