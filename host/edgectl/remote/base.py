@@ -6,12 +6,16 @@ device only through it, so that a test can stand in for a Pi and an emulator is 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["CommandResult", "Device", "Progress"]
+__all__ = ["PARTIAL_SUFFIX", "CommandResult", "Device", "Progress", "describe_command"]
+
+PARTIAL_SUFFIX = ".part"
+"""What a file is called on the device until all of it is there."""
 
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all)."""
@@ -87,3 +91,9 @@ class Device(Protocol):
     def close(self) -> None:
         """Ends the connection; the device object cannot be used afterwards."""
         ...
+
+
+def describe_command(argv: Sequence[str]) -> str:
+    """The command as one would type it, cut to a length that fits a message."""
+    text = shlex.join(argv)
+    return text if len(text) <= 100 else text[:97] + "..."

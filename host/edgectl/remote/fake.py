@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgectl.errors import DeviceError
-from edgectl.remote.base import CommandResult, Progress
-from edgectl.remote.sftp import PARTIAL_SUFFIX
+from edgectl.remote.base import PARTIAL_SUFFIX, CommandResult, Progress
 
 __all__ = ["FakeDevice"]
 

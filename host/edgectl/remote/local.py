@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import IO, Self
 
 from edgectl.errors import DeviceError
-from edgectl.remote.base import CommandResult, Progress
+from edgectl.remote.base import PARTIAL_SUFFIX, CommandResult, Progress, describe_command
 from edgectl.remote.deadlines import Deadline
-from edgectl.remote.sftp import PARTIAL_SUFFIX
-from edgectl.remote.ssh_command import describe
 
 __all__ = ["LocalDevice"]
 
@@ -198,7 +196,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _too_long(argv: Sequence[str], timeout_s: float) -> DeviceError:
     return DeviceError(
-        f"{describe(argv)} on this computer did not end within {timeout_s:g} s and was ended",
+        f"{describe_command(argv)} on this computer did not end within {timeout_s:g} s"
+        " and was ended",
         cause="it hangs, or is slower than expected",
         next_step="try again with a longer timeout",
     )

@@ -22,12 +22,11 @@ from paramiko import SSHException
 from paramiko.sftp import CMD_DATA, CMD_READ, CMD_WRITE, int64
 
 from edgectl.errors import ConnectionFailedError, DeviceError, UsageError
-from edgectl.remote.base import Progress
+from edgectl.remote.base import PARTIAL_SUFFIX, Progress
 from edgectl.remote.deadlines import closed_after
 
-__all__ = ["PARTIAL_SUFFIX", "SftpSession", "open_sftp"]
+__all__ = ["SftpSession", "open_sftp"]
 
-PARTIAL_SUFFIX = ".part"
 _CHUNK_BYTES = 32 * 1024  # the largest request that every server takes
 _REQUESTS_UNDER_WAY = 32  # 1 MiB: as much as a break of the connection can cost
 

@@ -14,10 +14,10 @@ from paramiko import SSHException
 
 from edgectl.errors import ConfigurationError, ConnectionFailedError, DeviceError, EdgectlError
 from edgectl.remote.authentication import authenticate
-from edgectl.remote.base import CommandResult, Progress
+from edgectl.remote.base import PARTIAL_SUFFIX, CommandResult, Progress
 from edgectl.remote.destination import parse_destination
 from edgectl.remote.host_keys import HostKeyVerifier
-from edgectl.remote.sftp import PARTIAL_SUFFIX, SftpSession, open_sftp
+from edgectl.remote.sftp import SftpSession, open_sftp
 from edgectl.remote.ssh_command import RemoteCommand
 from edgectl.remote.ssh_config import HostSettings, host_settings
 from edgectl.remote.ssh_options import SshOptions

@@ -10,7 +10,7 @@ import queue
 import secrets
 import shlex
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -18,10 +18,10 @@ import paramiko
 from paramiko import SSHException
 
 from edgectl.errors import ConnectionFailedError, DeviceError
-from edgectl.remote.base import CommandResult
+from edgectl.remote.base import CommandResult, describe_command
 from edgectl.remote.deadlines import Deadline, closed_after
 
-__all__ = ["RemoteCommand", "describe"]
+__all__ = ["RemoteCommand"]
 
 _START = 'printf "%s %s\\n" "$1" "$$" >&2; shift; "$@"; status=$?; exit "$status"'
 """Tells the process id on standard error, then runs its arguments as they are."""
@@ -40,12 +40,6 @@ exit 0
 
 _MAX_OUTPUT_BYTES = 256 << 20
 _SLICE_S = 0.25  # how often waiting looks whether the time is up
-
-
-def describe(argv: Sequence[str]) -> str:
-    """The command as one would type it, cut to a length that fits a message."""
-    text = shlex.join(argv)
-    return text if len(text) <= 100 else text[:97] + "..."
 
 
 @dataclass(slots=True, kw_only=True)
@@ -155,7 +149,7 @@ class RemoteCommand:
                     on_stderr(fresh)
             if sum(map(len, streams.values())) > _MAX_OUTPUT_BYTES:
                 raise DeviceError(
-                    f"{describe(self.argv)} on {self.label} printed more than"
+                    f"{describe_command(self.argv)} on {self.label} printed more than"
                     f" {_MAX_OUTPUT_BYTES >> 20} MiB and was ended"
                 )
         return bytes(streams["stdout"]), bytes(streams["stderr"])
@@ -185,14 +179,15 @@ class RemoteCommand:
 
     def _too_long(self, seconds: float) -> DeviceError:
         return DeviceError(
-            f"{describe(self.argv)} on {self.label} did not end within {seconds:g} s and was ended",
+            f"{describe_command(self.argv)} on {self.label} did not end within {seconds:g} s"
+            " and was ended",
             cause="it hangs, or the device is slower than expected",
             next_step="try again with a longer timeout",
         )
 
     def _broken(self, why: str) -> ConnectionFailedError:
         return ConnectionFailedError(
-            f"the connection to {self.label} broke during {describe(self.argv)}",
+            f"the connection to {self.label} broke during {describe_command(self.argv)}",
             cause=why or "the device hung up",
             next_step="check power and network of the device, then run the same command again",
         )

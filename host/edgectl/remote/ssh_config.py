@@ -263,11 +263,10 @@ class _Settled:
         )
 
     def _refuse_what_cannot_be_honoured(self) -> None:
-        command = self.reader.first("proxycommand", "none")
-        # As in OpenSSH, whichever of the two came first in the files is the one that counts.
-        order = list(self.reader.values)
-        jump_first = "proxyjump" in order and order.index("proxyjump") < order.index("proxycommand")
-        if command.lower() != "none" and not jump_first:
+        # As in OpenSSH, whichever of the two comes first in the files is the one that counts.
+        order = [word for word in self.reader.values if word in ("proxyjump", "proxycommand")]
+        command = self.reader.first("proxycommand", "none").lower()
+        if order[:1] == ["proxycommand"] and command != "none":
             raise ConfigurationError(
                 f"{self.reader.origin['proxycommand']}: ProxyCommand is not supported by edgectl",
                 cause="edgectl runs no commands that a configuration file names",
@@ -311,6 +310,13 @@ class _Settled:
 
     def _proxy_jump(self, expand: _Tokens) -> tuple[str, ...]:
         text = self.reader.first("proxyjump", "none")
+        # "ProxyCommand none" in front of it also means: connect directly.
+        if (
+            "proxycommand" in self.reader.values
+            and next(word for word in self.reader.values if word in ("proxyjump", "proxycommand"))
+            == "proxycommand"
+        ):
+            return ()
         if text.lower() == "none":
             return ()
         return tuple(part.strip() for part in expand.text(text).split(",") if part.strip())
