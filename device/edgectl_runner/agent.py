@@ -8,23 +8,26 @@ imports NumPy or the IREE runtime (`run` does, in a child).
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from edgectl_runner import __version__
 from edgectl_runner.bootstrap import install_environment
 from edgectl_runner.contract import ContractError, RunRequest, from_document, to_document
+from edgectl_runner.durable import make_directories
 from edgectl_runner.failures import USAGE, RunnerError
 from edgectl_runner.isolation import run_isolated
 from edgectl_runner.locking import holder
 from edgectl_runner.manifests import ReadManifest, check_release_id, plain_name, read_manifest
 from edgectl_runner.objects import Chunk, Pack, plan_packs
+from edgectl_runner.probation import HealthCheck, activate, on_probation
 from edgectl_runner.process_facts import runtime_version
 from edgectl_runner.processor import check_architecture, check_features
+from edgectl_runner.sessions import check_session, check_token, hold_session, release_session
 from edgectl_runner.space import check_space
 from edgectl_runner.store import Store
 from edgectl_runner.trust import check_runtime
@@ -44,19 +47,21 @@ def facts(store: Store, request: Document) -> Document:  # noqa: ARG001
 
 
 def have(store: Store, request: Document) -> Document:
-    """Which bytes of a bundle must travel: nothing is written but the removal of bad partials."""
+    """Which bytes of a bundle must travel. Stores nothing; only too long partials are removed."""
+    check_session(store.session_path, check_token(request.get("token")))
     read, chunks = _bundle_of(request)
     _accept(store, read, request)
     installed = read.release in store.release_ids()
-    if installed:
+    damaged = store.damaged_files(read) if installed else []
+    if installed and not damaged:
         return {
             "release": read.release,
             "installed": True,
-            "current": store.current() == read.release,
+            "current": store.links.current() == read.release,
             "packs": [],
             "missing_bytes": 0,
         }
-    packs, missing = _plan(store, read, chunks)
+    packs, missing = _plan(store, read, chunks, damaged)
     need = sum(p.size_bytes - store.objects.received(p) for p in packs)
     check_space(store.root, payload_bytes=need + missing, files=len(read.manifest.files) + 8)
     return {
@@ -78,59 +83,88 @@ def have(store: Store, request: Document) -> Document:
 
 
 def install(store: Store, request: Document) -> Document:
-    """Makes a release out of what arrived and switches to it.
+    """Makes a release out of what arrived, switches to it, and back if it is not healthy.
 
     Chunks that arrived damaged are named in ``bad_chunks``; nothing was installed then, and the
     host sends just those again in one more of the ``packs``.
     """
     read, chunks = _bundle_of(request)
     who = _who(request)
-    with store.changing(who=who, verb="install"):
+    health = HealthCheck.from_document(request.get("health"))
+    with _changing(store, request, "install"):
         key = _accept(store, read, request)
-        before = store.current()
+        before = store.links.current()
         already = read.release in store.release_ids()
-        if not already:
-            packs = _packs(request)
-            known = store.objects.known_chunks()
-            lost: list[Chunk] = []
-            for entry in read.manifest.files.values():
-                if not store.objects.has(entry.sha256, entry.size_bytes):
-                    lost += store.objects.adopt(entry.sha256, chunks[entry.sha256], packs, known)
+        damaged = store.damaged_files(read) if already else []
+        if not already or damaged:
+            lost = _adopt(store, read, chunks, damaged, _packs(request))
             if lost:
-                unique = {c.sha256: c.length for c in lost}
-                return {
-                    "release": read.release,
-                    "installed": False,
-                    "bad_chunks": [[sha, length] for sha, length in unique.items()],
-                }
+                return {"release": read.release, "installed": False, "bad_chunks": lost}
             module = store.objects.path(read.manifest.files[read.manifest.module].sha256)
             check_architecture(module, read.manifest.architecture)
+            store.relink(read, damaged)
             store.stage(read, _signature_file(request))
-            store.objects.discard(packs)
+            store.objects.discard(_packs(request))
         store.trust.remember(key, request.get("signature"))
-        store.note_sequence(read.manifest)
+        store.sequences.note(read.manifest)
+        verdict: Document = {"healthy": None, "reason": None, "code": None}
         if request.get("activate", True):
-            store.switch(read.release, who=who, event="install")
+            verdict = activate(store, read.release, who=who, health=health)
         return {
             "release": read.release,
             "installed": True,
             "already_installed": already,
             "bad_chunks": [],
-            "current": store.current(),
-            "previous": store.previous(),
+            "current": store.links.current(),
+            "previous": store.links.previous(),
             "before": before,
+            **verdict,
         }
+
+
+def _adopt(
+    store: Store,
+    read: ReadManifest,
+    chunks: dict[str, list[Chunk]],
+    damaged: list[str],
+    packs: tuple[Pack, ...],
+) -> list[list[object]]:
+    """Makes all missing objects; the chunks that are still lacking, if any."""
+    known = store.objects.known_chunks()
+    lost: dict[str, int] = {}
+    for sha256 in _missing(store, read, damaged):
+        for chunk in store.objects.adopt(sha256, chunks[sha256], packs, known):
+            lost[chunk.sha256] = chunk.length
+    return [[sha256, length] for sha256, length in lost.items()]
+
+
+def hold(store: Store, request: Document) -> Document:
+    """Holds the device for one deployment; ends when released or when nobody listens."""
+    token = check_token(request.get("token"))
+    if token is None:
+        raise RunnerError("'hold' needs a token", code=USAGE)
+    make_directories(store.root)
+    return {"held_s": hold_session(store.session_path, who=_who(request), token=token)}
+
+
+def release_hold(store: Store, request: Document) -> Document:
+    """Ends the `hold` of a token."""
+    token = check_token(request.get("token"))
+    if token is not None:
+        release_session(store.session_path, token)
+    return {"released": token is not None}
+
+
+def settle(store: Store, request: Document) -> Document:
+    """Puts right what a crash or a power cut left; for service starts."""
+    with _changing(store, request, "settle"):
+        return {"current": store.links.current(), "previous": store.links.previous()}
 
 
 def discard(store: Store, request: Document) -> Document:
     """Removes files from ``incoming/`` by name (partial transfers, inputs, outputs of runs)."""
-    removed = 0
-    for name in _strings(request, "names"):
-        path = store.incoming / plain_name(name)
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-            removed += 1
-    return {"removed": removed}
+    names = [plain_name(name) for name in _strings(request, "names")]
+    return {"removed": sum(store.objects.discard_named(name) for name in names)}
 
 
 def run(store: Store, request: Document) -> Document:
@@ -174,10 +208,11 @@ def status(store: Store, request: Document) -> Document:  # noqa: ARG001
     return {
         "runner_version": __version__,
         "root": str(store.root),
-        "current": store.current(),
-        "previous": store.previous(),
+        "current": store.links.current(),
+        "previous": store.links.previous(),
         "releases": releases,
-        "locked_by": holder(store.lock_path),
+        "on_probation": on_probation(store),
+        "locked_by": holder(store.lock_path) or holder(store.session_path),
         "disk_free_bytes": usage.free if usage else None,
     }
 
@@ -192,7 +227,7 @@ def history(store: Store, request: Document) -> Document:
 
 def verify(store: Store, request: Document) -> Document:
     """Digests every file of a release (the current one by default) again."""
-    release = request.get("release") or store.current()
+    release = request.get("release") or store.links.current()
     if release is None:
         raise RunnerError("nothing is installed on this device", next_step="deploy a model first")
     read, _ = store.verified(check_release_id(release))
@@ -202,14 +237,14 @@ def verify(store: Store, request: Document) -> Document:
 def rollback(store: Store, request: Document) -> Document:
     """Goes back to the previous release (or a named one) after digesting it; needs no host."""
     who = _who(request)
-    with store.changing(who=who, verb="rollback"):
-        target = request.get("release") or store.previous()
+    with _changing(store, request, "rollback"):
+        target = request.get("release") or store.links.previous()
         if target is None:
             raise RunnerError(
                 "there is no previous release to go back to",
                 next_step="see what is installed with 'edgectl status'",
             )
-        store.verified(check_release_id(target))
+        store.startable(check_release_id(target))
         before = store.switch(target, who=who, event="rollback")
         return {"current": target, "before": before}
 
@@ -226,7 +261,7 @@ def trust(store: Store, request: Document) -> Document:
     except ValueError as error:
         raise RunnerError("a public key is 64 hexadecimal digits", code=USAGE) from error
     who = _who(request)
-    with store.changing(who=who, verb="trust"):
+    with _changing(store, request, "trust"):
         store.audit.append("trust", release=None, who=who, add=add, remove=remove, mode=mode)
         return store.trust.change(add=key, remove=remove, mode=mode)
 
@@ -235,7 +270,7 @@ def pin(store: Store, request: Document) -> Document:
     """Marks a release as never to be collected, or takes the mark away."""
     release = check_release_id(request.get("release"))
     pinned = request.get("pinned", True) is True
-    with store.changing(who=_who(request), verb="pin"):
+    with _changing(store, request, "pin"):
         store.pin(release, pinned=pinned)
     return {"release": release, "pinned": pinned}
 
@@ -244,7 +279,7 @@ def gc(store: Store, request: Document) -> Document:
     """Removes releases that are neither current, previous nor pinned, and unused objects."""
     dry_run = request.get("dry_run", False) is True
     who = _who(request)
-    with store.changing(who=who, verb="gc"):
+    with _changing(store, request, "gc"):
         removed, freed = store.collect(keep=frozenset(), who=who, dry_run=dry_run)
     return {"removed": removed, "freed_bytes": freed, "dry_run": dry_run}
 
@@ -253,11 +288,11 @@ def uninstall(store: Store, request: Document) -> Document:
     """Removes one release, or with ``everything`` the whole root folder."""
     who = _who(request)
     if request.get("everything", False) is True:
-        return _uninstall_everything(store, who, dry_run=request.get("dry_run", False) is True)
+        return _uninstall_everything(store, request, dry_run=request.get("dry_run", False) is True)
     release = check_release_id(request.get("release"))
-    with store.changing(who=who, verb="uninstall"):
+    with _changing(store, request, "uninstall"):
         store.manifest(release)
-        if release == store.current():
+        if release == store.links.current():
             raise RunnerError(
                 f"release {release} is the current one",
                 code=USAGE,
@@ -267,10 +302,10 @@ def uninstall(store: Store, request: Document) -> Document:
     return {"removed": [release], "freed_bytes": freed}
 
 
-def _uninstall_everything(store: Store, who: str, *, dry_run: bool) -> Document:
+def _uninstall_everything(store: Store, request: Document, *, dry_run: bool) -> Document:
     size = sum(p.lstat().st_size for p in store.root.rglob("*") if not p.is_symlink())
     if not dry_run:
-        with store.changing(who=who, verb="uninstall"):
+        with _changing(store, request, "uninstall"):
             # The links first: nobody may find a release that is half gone.
             for name in ("current", "previous"):
                 (store.root / name).unlink(missing_ok=True)
@@ -284,6 +319,9 @@ VERBS: dict[str, Callable[[Store, Document], Document]] = {
     "install": install,
     "install-env": install_environment,
     "discard": discard,
+    "hold": hold,
+    "release-hold": release_hold,
+    "settle": settle,
     "run": run,
     "status": status,
     "history": history,
@@ -333,14 +371,19 @@ def _chunks(listed: object, where: str) -> list[Chunk]:
     return chunks
 
 
-def _plan(
-    store: Store, read: ReadManifest, chunks: dict[str, list[Chunk]]
-) -> tuple[tuple[Pack, ...], int]:
-    missing = {
+def _missing(store: Store, read: ReadManifest, damaged: list[str]) -> dict[str, int]:
+    broken = {read.manifest.files[name].sha256 for name in damaged}
+    return {
         e.sha256: e.size_bytes
         for e in read.manifest.files.values()
-        if not store.objects.has(e.sha256, e.size_bytes)
+        if e.sha256 in broken or not store.objects.has(e.sha256, e.size_bytes)
     }
+
+
+def _plan(
+    store: Store, read: ReadManifest, chunks: dict[str, list[Chunk]], damaged: list[str]
+) -> tuple[tuple[Pack, ...], int]:
+    missing = _missing(store, read, damaged)
     known = store.objects.known_chunks() if missing else {}
     return plan_packs(missing, chunks, known), sum(missing.values())
 
@@ -368,7 +411,7 @@ def _packs(request: Document) -> tuple[Pack, ...]:
 def _accept(store: Store, read: ReadManifest, request: Document) -> bytes | None:
     """All that is asked of a bundle before a byte of it is stored or run; the signer's key."""
     key = store.trust.check_install(read, request.get("signature"))
-    store.check_sequence(read.manifest, allow_downgrade=request.get("allow_downgrade") is True)
+    store.sequences.check(read.manifest, allow_downgrade=request.get("allow_downgrade") is True)
     _check_fits(read)
     return key
 
@@ -381,6 +424,10 @@ def _check_fits(read: ReadManifest) -> None:
 def _signature_file(request: Document) -> dict[str, bytes]:
     signature = request.get("signature")
     return {} if signature is None else {"signature.json": json.dumps(signature).encode()}
+
+
+def _changing(store: Store, request: Document, verb: str) -> AbstractContextManager[None]:
+    return store.changing(who=_who(request), verb=verb, token=check_token(request.get("token")))
 
 
 def _who(request: Document) -> str:

@@ -22,6 +22,7 @@ from edgectl_runner.durable import (
 )
 from edgectl_runner.failures import USAGE, RunnerError
 from edgectl_runner.manifests import plain_name
+from edgectl_runner.sessions import check_token
 from edgectl_runner.space import check_space
 from edgectl_runner.store import Store
 
@@ -45,7 +46,8 @@ def install_environment(store: Store, request: dict[str, Any]) -> dict[str, Any]
     if not isinstance(digest, str) or not _DIGEST.match(digest) or not isinstance(wheels, list):
         raise RunnerError("the request names no environment", code=USAGE)
     target = store.root / "env" / digest
-    with store.changing(who=str(request.get("who", ""))[:200], verb="install-env"):
+    who, token = str(request.get("who", ""))[:200], check_token(request.get("token"))
+    with store.changing(who=who, verb="install-env", token=token):
         if (target / COMPLETE).exists():
             return {"digest": digest, "already_installed": True}
         make_directories(target.parent)

@@ -32,7 +32,7 @@ from edgectl_runner.process_facts import is_emulated, peak_rss_bytes
 from edgectl_runner.system_facts import sample
 from edgectl_runner.tensors import load_npy, save_npz
 
-__all__ = ["check_golden", "execute", "load_engine"]
+__all__ = ["check_golden", "check_health", "execute", "load_engine"]
 
 
 def load_engine(manifest: Manifest, folder: Path, entry: EntryPoint, threads: int | None) -> Engine:
@@ -133,6 +133,49 @@ def execute(
         emulated=is_emulated(),
         runner_version=__version__,
     )
+
+
+def check_health(
+    manifest: Manifest, folder: Path, *, window_s: float, max_latency_ms: float | None
+) -> dict[str, str | None]:
+    """Whether every entry point gives its golden outputs, in time and for ``window_s`` seconds.
+
+    ``reason`` says what is wrong, ``None`` when nothing is.
+    """
+    for index, entry in enumerate(manifest.entry_points):
+        engine = load_engine(manifest, folder, entry, None)
+        deadline = time.monotonic() + window_s
+        while True:
+            for comparison in check_golden(manifest, folder, engine, index):
+                if not comparison.passed:
+                    reason = (
+                        f"output {comparison.name!r} of golden call {comparison.call} is wrong: "
+                        f"{comparison.reason}"
+                    )
+                    return {"reason": reason}
+            if time.monotonic() >= deadline:
+                break
+        slow = _too_slow(manifest, folder, engine, index, max_latency_ms)
+        engine.close()
+        if slow is not None:
+            return {"reason": slow}
+    return {"reason": None}
+
+
+def _too_slow(
+    manifest: Manifest, folder: Path, engine: Engine, index: int, limit_ms: float | None
+) -> str | None:
+    calls = [c for c in manifest.golden if c.entry_point == index]
+    if limit_ms is None or not calls:
+        return None
+    specs = engine.entry.inputs
+    prepared = engine.prepare(
+        [load_npy(folder / n, s) for n, s in zip(calls[0].inputs, specs, strict=False)]
+    )
+    summary = summarize(measure(engine, prepared, warmup_iterations=1, iterations=5))
+    if summary is not None and summary.p50_ms > limit_ms:
+        return f"a call takes {summary.p50_ms:.1f} ms, more than the {limit_ms:g} ms allowed"
+    return None
 
 
 def _sample() -> SystemSample:

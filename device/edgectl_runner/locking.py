@@ -16,13 +16,15 @@ from pathlib import Path
 
 from edgectl_runner.failures import BUSY, RunnerError
 
-__all__ = ["exclusive_lock", "holder"]
+__all__ = ["busy_error", "exclusive_lock", "holder"]
 
 WAIT_S = 1.0  # the host promises an answer within two seconds
 
 
 @contextlib.contextmanager
-def exclusive_lock(path: Path, *, who: str, verb: str, wait_s: float = WAIT_S) -> Iterator[None]:
+def exclusive_lock(
+    path: Path, *, who: str, verb: str, token: str | None = None, wait_s: float = WAIT_S
+) -> Iterator[None]:
     """Holds the device's lock.
 
     Raises:
@@ -33,9 +35,9 @@ def exclusive_lock(path: Path, *, who: str, verb: str, wait_s: float = WAIT_S) -
         deadline = time.monotonic() + wait_s
         while not _try_lock(descriptor):
             if time.monotonic() >= deadline:
-                raise _busy(path)
+                raise busy_error(holder(path) or {})
             time.sleep(0.05)
-        note = json.dumps({"pid": os.getpid(), "who": who, "verb": verb}).encode()
+        note = json.dumps({"pid": os.getpid(), "who": who, "verb": verb, "token": token}).encode()
         # Only a note for others: a full disk must not keep anybody from cleaning up.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
@@ -72,8 +74,8 @@ def holder(path: Path) -> dict[str, object] | None:
     return note if isinstance(note, dict) else {}
 
 
-def _busy(path: Path) -> RunnerError:
-    note = holder(path) or {}
+def busy_error(note: dict[str, object]) -> RunnerError:
+    """The error that names whoever wrote the note."""
     who = note.get("who") or "somebody else"
     verb, pid = note.get("verb", "unknown"), note.get("pid", "unknown")
     return RunnerError(

@@ -27,6 +27,7 @@ from edgectl_runner.durable import (
 
 __all__ = ["Chunk", "ChunkMap", "ObjectStore", "Pack", "plan_packs"]
 
+PARTIAL_SUFFIX = ".part"  # of `edgectl.remote`'s transfers
 WHOLE_FILE_BYTES = 256 << 10  # a missing file this large travels as a pack of its own
 
 
@@ -76,21 +77,33 @@ class ObjectStore:
 
     def received(self, pack: Pack) -> int:
         """Bytes of the pack that have arrived; one that is too long is thrown away."""
-        path = self._incoming / pack.name
-        try:
-            size = path.stat().st_size
-        except FileNotFoundError:
-            return 0
-        if size > pack.size_bytes:
+        for path in self._arriving(pack.name):
+            try:
+                size = path.stat().st_size
+            except FileNotFoundError:
+                continue
+            if size <= pack.size_bytes:
+                return size
             path.unlink()
-            return 0
-        return size
+        return 0
+
+    def _arriving(self, name: str) -> tuple[Path, Path]:
+        """The pack, and the name that the host's transfer gives it until it is complete."""
+        return self._incoming / name, self._incoming / (name + PARTIAL_SUFFIX)
 
     def discard(self, packs: Iterable[Pack]) -> None:
         """Removes what has arrived of the packs."""
         for pack in packs:
+            self.discard_named(pack.name)
+
+    def discard_named(self, name: str) -> bool:
+        """Removes a file of ``incoming/``, complete or not; whether there was one."""
+        found = False
+        for path in self._arriving(name):
             with contextlib.suppress(FileNotFoundError):
-                (self._incoming / pack.name).unlink()
+                path.unlink()
+                found = True
+        return found
 
     def known_chunks(self) -> dict[str, list[tuple[Path, int]]]:
         """Where each chunk can be read from the objects here: (file, offset)."""
@@ -189,7 +202,7 @@ def plan_packs(
     for sha256, size_bytes in files.items():
         unknown = [c for c in chunks[sha256] if c.sha256 not in known]
         if size_bytes >= WHOLE_FILE_BYTES and len(unknown) == len(chunks[sha256]):
-            packs.append(Pack(name=f"{sha256}.part", chunks=tuple(unknown), whole=sha256))
+            packs.append(Pack(name=f"{sha256}.object", chunks=tuple(unknown), whole=sha256))
         else:
             shared.update((c.sha256, c) for c in unknown)
     in_packs = {c.sha256 for pack in packs for c in pack.chunks}

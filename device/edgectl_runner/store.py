@@ -21,20 +21,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from edgectl_runner.audit import AuditLog
-from edgectl_runner.contract import Manifest
 from edgectl_runner.durable import (
     TEMPORARY_MARK,
     fsync_directory,
     make_directories,
-    replace_symlink,
     sha256_of,
     temporary_name,
     write_durably,
 )
-from edgectl_runner.failures import CONFIGURATION, DEVICE, RunnerError
+from edgectl_runner.failures import DEVICE, RunnerError
+from edgectl_runner.links import Links
 from edgectl_runner.locking import exclusive_lock
 from edgectl_runner.manifests import ReadManifest, check_release_id, read_manifest
 from edgectl_runner.objects import ObjectStore
+from edgectl_runner.probation import settle
+from edgectl_runner.sequences import SequenceRecord
+from edgectl_runner.sessions import check_session
 from edgectl_runner.trust import TrustStore
 
 __all__ = ["Store", "default_root"]
@@ -58,32 +60,29 @@ class Store:
         self.objects = ObjectStore(root)
         self.audit = AuditLog(root / "audit.jsonl")
         self.lock_path = root / "lock"
+        self.session_path = root / "session"
+        self.links = Links(root)
         self.trust = TrustStore(root)
-        self._journal = root / "journal.json"
-        self._sequences = root / "sequences.json"
+        self.sequences = SequenceRecord(root)
 
     @contextlib.contextmanager
-    def changing(self, *, who: str, verb: str) -> Iterator[None]:
+    def changing(self, *, who: str, verb: str, token: str | None = None) -> Iterator[None]:
         """Holds the lock, after putting right whatever an earlier crash left.
 
+        ``token`` names the deployment that this is a step of.
+
         Raises:
-            RunnerError: exit code 75 when somebody else holds it.
+            RunnerError: exit code 75 when somebody else is at work.
         """
+        check_session(self.session_path, token)
         for folder in (self.releases, self.incoming, self.root / "objects"):
             make_directories(folder)
         with exclusive_lock(self.lock_path, who=who, verb=verb):
             self._recover(who)
+            settle(self, who=who)
             yield
 
     # --- reading -----------------------------------------------------------------------------
-
-    def current(self) -> str | None:
-        """The release that counts."""
-        return self._linked("current")
-
-    def previous(self) -> str | None:
-        """The release that a rollback goes to."""
-        return self._linked("previous")
 
     def release_ids(self) -> tuple[str, ...]:
         """All complete releases."""
@@ -132,43 +131,6 @@ class Store:
         except ValueError:
             return {}  # damaged: `TrustStore` refuses it as unreadable, not as absent
 
-    def check_sequence(self, manifest: Manifest, *, allow_downgrade: bool) -> None:
-        """Refuses a model older than the newest of its name that this device has had.
-
-        Raises:
-            RunnerError: exit code 3, with both numbers.
-        """
-        newest = self._newest_sequences().get(manifest.name, 0)
-        if manifest.sequence < newest and not allow_downgrade:
-            raise RunnerError(
-                f"the model was refused: it is number {manifest.sequence} of {manifest.name!r}, "
-                f"and this device has had number {newest}",
-                code=CONFIGURATION,
-                cause="an old bundle was deployed, or somebody replays one",
-                next_step="deploy the newest, or say --allow-downgrade",
-            )
-
-    def note_sequence(self, manifest: Manifest) -> None:
-        """Remembers the number of an accepted model."""
-        newest = self._newest_sequences()
-        if manifest.sequence > newest.get(manifest.name, 0):
-            newest[manifest.name] = manifest.sequence
-            write_durably(self._sequences, json.dumps(newest, sort_keys=True).encode())
-
-    def _newest_sequences(self) -> dict[str, int]:
-        try:
-            document = json.loads(self._sequences.read_bytes())
-            return {str(name): int(number) for name, number in document.items()}
-        except FileNotFoundError:
-            return {}
-        except (ValueError, TypeError, AttributeError) as error:
-            raise RunnerError(
-                "the device's record of model numbers is damaged",
-                code=CONFIGURATION,
-                cause="the card lost data, or somebody changed sequences.json",
-                next_step="remove the file on the device to begin anew",
-            ) from error
-
     def startable(self, release: str) -> tuple[ReadManifest, Path]:
         """A release that may be handed to the runtime: digests and signature checked again.
 
@@ -187,13 +149,24 @@ class Store:
         """
         found = self.manifest(release)
         folder = self.releases / release
-        for name, entry in found.manifest.files.items():
-            path = folder / name
-            if not path.is_file() or path.stat().st_size != entry.size_bytes:
-                raise _damaged(release, name)
-            if sha256_of(path) != entry.sha256:
-                raise _damaged(release, name)
+        damaged = self.damaged_files(found)
+        if damaged:
+            raise _damaged(release, damaged[0])
         return found, folder
+
+    def damaged_files(self, read: ReadManifest) -> list[str]:
+        """Files of an installed release that are no longer what its manifest says."""
+        folder = self.releases / read.release
+        damaged = []
+        for name, entry in read.manifest.files.items():
+            path = folder / name
+            try:
+                intact = path.stat().st_size == entry.size_bytes and sha256_of(path) == entry.sha256
+            except FileNotFoundError:
+                intact = False
+            if not intact:
+                damaged.append(name)
+        return damaged
 
     # --- changing (only inside `changing`) ---------------------------------------------------
 
@@ -217,24 +190,30 @@ class Store:
         temporary.rename(target)
         fsync_directory(self.releases)
 
+    def relink(self, read: ReadManifest, names: list[str]) -> None:
+        """Replaces damaged files of an installed release by intact objects, one by one."""
+        folder = self.releases / read.release
+        for name in names:
+            path = folder / name
+            make_directories(path.parent)
+            temporary = temporary_name(path)
+            _link(self.objects.path(read.manifest.files[name].sha256), temporary)
+            temporary.replace(path)
+            fsync_directory(path.parent)
+
     def switch(self, release: str, *, who: str, event: str) -> str | None:
         """Makes ``release`` the current one and the current one the previous.
 
         The audit record is written first: a disk too full for it leaves everything as it was.
         Returns what was current before.
         """
-        before, old_previous = self.current(), self.previous()
+        before = self.links.current()
         if before == release:
             return before
         if release not in self.release_ids():
             raise RunnerError(f"release {release} is not installed on this device")
         self.audit.append(event, release=release, who=who, before=before)
-        journal = {"from": before, "to": release, "previous": old_previous}
-        write_durably(self._journal, json.dumps(journal).encode())
-        if before is not None:
-            replace_symlink(self.root / "previous", f"releases/{before}")
-        replace_symlink(self.root / "current", f"releases/{release}")
-        self._drop_journal()
+        self.links.change(current=release, previous=before)
         return before
 
     def pin(self, release: str, *, pinned: bool) -> None:
@@ -253,11 +232,11 @@ class Store:
 
         Current, previous, pinned and ``keep`` stay.
         """
-        needed = {self.current(), self.previous(), *self.pinned(), *keep}
+        needed = {self.links.current(), self.links.previous(), *self.pinned(), *keep}
         doomed = [r for r in self.release_ids() if r not in needed]
         if not dry_run:
             for release in doomed:
-                self._note("collect", release=release, who=who)
+                self.note("collect", release=release, who=who)
                 self._remove_release(release)
         kept_objects: set[str] = set()
         for release in self.release_ids():
@@ -279,10 +258,9 @@ class Store:
 
     def remove(self, release: str, *, who: str) -> int:
         """Removes one release and the objects that only it needed; returns the bytes freed."""
-        self._note("uninstall", release=release, who=who)
-        if self.previous() == release:
-            (self.root / "previous").unlink()
-            fsync_directory(self.root)
+        self.note("uninstall", release=release, who=who)
+        if self.links.previous() == release:
+            self.links.change(current=self.links.current(), previous=None)
         (self.root / "pinned" / release).unlink(missing_ok=True)
         self._remove_release(release)
         return self.objects.remove_unreferenced(self._referenced())
@@ -310,25 +288,11 @@ class Store:
         ]
         for path in leftovers:
             _remove(path)
-        try:
-            journal = json.loads(self._journal.read_bytes())
-        except FileNotFoundError:
-            return
-        except ValueError:
-            journal = {}  # written durably, so only a failing card gets us here; links decide
-        if self.current() == journal.get("to") and journal.get("from"):
-            outcome, previous = "finished", journal["from"]
-        else:
-            outcome, previous = "undone", journal.get("previous")
-        if isinstance(previous, str) and previous in self.release_ids():
-            replace_symlink(self.root / "previous", f"releases/{previous}")
-        elif outcome == "undone" and previous is None and journal:
-            (self.root / "previous").unlink(missing_ok=True)
-            fsync_directory(self.root)
-        self._note("recover", release=self.current(), who=who, switch=outcome)
-        self._drop_journal()
+        outcome = self.links.recover()
+        if outcome is not None:
+            self.note("recover", release=self.links.current(), who=who, switch=outcome)
 
-    def _note(self, event: str, *, release: str | None, who: str, **details: object) -> None:
+    def note(self, event: str, *, release: str | None, who: str, **details: object) -> None:
         """An audit record of something that makes room or puts right; a full disk may lose it."""
         with contextlib.suppress(OSError):
             self.audit.append(event, release=release, who=who, **details)
@@ -337,17 +301,6 @@ class Store:
         names = ("releases", "incoming", "pinned", "env", "runner", "objects")
         top = [self.root / name for name in names if (self.root / name).is_dir()]
         return [*top, *(p for p in (self.root / "objects").iterdir() if p.is_dir())]
-
-    def _drop_journal(self) -> None:
-        self._journal.unlink(missing_ok=True)
-        fsync_directory(self.root)
-
-    def _linked(self, name: str) -> str | None:
-        try:
-            target = (self.root / name).readlink()
-        except (FileNotFoundError, OSError):
-            return None
-        return target.name
 
 
 def _link(source: Path, target: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from edgectl.errors import ConnectionFailedError, DeviceError, EdgectlError
 from edgectl.remote.agent_calls import RunnerHandle, call_runner, read_answer
 from edgectl.remote.base import Device, Progress
+from edgectl.remote.sftp import PARTIAL_SUFFIX
 from edgectl.remote.wheelhouse import DevicePython, Wheel, WheelSet, fetch_wheels
 
 __all__ = ["RunnerHandle", "pack_runner", "prepare_device"]
@@ -262,7 +263,7 @@ def _send_wheels(
     try:
         for wheel, name in zip(wheels.wheels, names, strict=True):
             report = None if progress is None else _shifted(progress, done, total)
-            sent += _send_wheel(device, handle, wheel, name, incoming.get(name, 0), report)
+            sent += _send_wheel(device, handle, wheel, name, _arrived(incoming, name), report)
             done += wheel.size_bytes
         call_runner(
             device,
@@ -287,6 +288,10 @@ def _send_wheels(
     return sent
 
 
+def _arrived(incoming: dict[str, int], name: str) -> int:
+    return incoming.get(name, incoming.get(name + PARTIAL_SUFFIX, 0))
+
+
 def _send_wheel(
     device: Device,
     handle: RunnerHandle,
@@ -297,8 +302,7 @@ def _send_wheel(
 ) -> int:
     if there >= wheel.size_bytes:
         return 0
-    data: Path | bytes = wheel.path if there == 0 else wheel.path.read_bytes()[there:]
-    return device.put(data, f"{handle.incoming}/{name}", offset=there, progress=progress)
+    return device.put(wheel.path, f"{handle.incoming}/{name}", offset=there, progress=progress)
 
 
 def _shifted(progress: Progress, base: int, total: int) -> Progress:

@@ -23,6 +23,7 @@ from edgectl.errors import ConnectionFailedError, DeviceError, EdgectlError, Usa
 from edgectl.remote.agent_calls import RunnerHandle, call_runner
 from edgectl.remote.base import Device, Progress
 from edgectl.remote.chunking import cut
+from edgectl.remote.hold import held
 from edgectl_runner.contract import (
     ContractError,
     RunReport,
@@ -46,7 +47,8 @@ class PushReport:
     """What it took to get a bundle onto a device.
 
     ``payload_bytes`` travelled, ``skipped_bytes`` of the bundle were there already.
-    ``previous`` is the release that a rollback goes to.
+    ``previous`` is the release that a rollback goes to. ``healthy`` is the device's own verdict
+    (``None``: it was not asked); when it is false, the device went back and ``reason`` says why.
     """
 
     release: str
@@ -54,6 +56,8 @@ class PushReport:
     skipped_bytes: int
     already_installed: bool
     previous: str | None
+    healthy: bool | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,7 @@ def push_bundle(
     activate: bool = True,
     key: SigningKey | None = None,
     allow_downgrade: bool = False,
+    health: Mapping[str, float] | bool = False,
 ) -> PushReport:
     """Installs a bundle and makes it the device's current release.
 
@@ -92,6 +97,9 @@ def push_bundle(
         activate: also make it the current release.
         key: signs a bundle that carries no signature yet.
         allow_downgrade: take a model with a lower sequence number than one already seen.
+        health: put the release on probation: it stays current only if the device finds its
+            golden outputs right. ``True``, or ``timeout_s``, ``window_s`` and
+            ``max_latency_ms``.
 
     Raises:
         UsageError: the bundle cannot be read.
@@ -101,46 +109,63 @@ def push_bundle(
     who = who if who is not None else _who()
     with _open_bundle(bundle_path) as archive:
         contents = _read_contents(archive)
-        request: dict[str, Any] = {
-            "manifest": contents.manifest,
-            "chunks": contents.chunks,
-            "who": who,
-            "activate": activate,
-            "signature": contents.signature,
-            "allow_downgrade": allow_downgrade,
-        }
-        if contents.signature is None and key is not None:
-            from edgectl.signing import sign_manifest
-
-            request["signature"] = sign_manifest(contents.manifest.encode(), key)
+        request = _request(contents, who, activate, key, allow_downgrade, health)
         plan = call_runner(device, handle, "have", request)
-        release = str(plan["release"])
         if plan["installed"] and (plan["current"] or not activate):
             return PushReport(
-                release=release,
+                release=str(plan["release"]),
                 payload_bytes=0,
                 skipped_bytes=contents.size_bytes,
                 already_installed=True,
                 previous=None,
             )
-        names = [str(pack["name"]) for pack in plan["packs"]]
-        try:
-            sent = _send_packs(device, handle, archive, contents, plan["packs"], progress)
-            answer, repaired = _install(device, handle, archive, contents, request, plan["packs"])
-            sent += repaired
-        except ConnectionFailedError:
-            raise
-        except (EdgectlError, KeyboardInterrupt):
-            with contextlib.suppress(EdgectlError):
-                call_runner(device, handle, "discard", {"names": names}, timeout_s=30.0)
-            raise
+        with held(device, handle, who=who) as token:
+            request["token"] = token
+            packs = plan["packs"]
+            try:
+                sent = _send_packs(device, handle, archive, contents, packs, progress)
+                answer, repaired = _install(device, handle, archive, contents, request, packs)
+            except ConnectionFailedError:
+                raise  # what arrived stays there, and the next call goes on from it
+            except (EdgectlError, KeyboardInterrupt):
+                names = [str(pack["name"]) for pack in packs]
+                with contextlib.suppress(EdgectlError):
+                    call_runner(device, handle, "discard", {"names": names}, timeout_s=30.0)
+                raise
+    sent += repaired
     return PushReport(
-        release=release,
+        release=str(plan["release"]),
         payload_bytes=sent,
         skipped_bytes=max(0, contents.size_bytes - sent),
         already_installed=bool(answer["already_installed"]),
         previous=answer.get("previous"),
+        healthy=answer.get("healthy"),
+        reason=answer.get("reason"),
     )
+
+
+def _request(
+    contents: _Contents,
+    who: str,
+    activate: bool,
+    key: SigningKey | None,
+    allow_downgrade: bool,
+    health: Mapping[str, float] | bool,
+) -> dict[str, Any]:
+    signature = contents.signature
+    if signature is None and key is not None:
+        from edgectl.signing import sign_manifest
+
+        signature = sign_manifest(contents.manifest.encode(), key)
+    return {
+        "manifest": contents.manifest,
+        "signature": signature,
+        "chunks": contents.chunks,
+        "who": who,
+        "activate": activate,
+        "allow_downgrade": allow_downgrade,
+        "health": dict(health) if isinstance(health, Mapping) else health,
+    }
 
 
 def run_release(
@@ -210,17 +235,15 @@ def _send_packs(
     total = sum(int(p["size_bytes"]) for p in packs)
     done = sent = 0
     for pack in packs:
-        received = int(pack["received_bytes"])
-        data = b"".join(_read_chunks(archive, contents, pack["chunks"]))[received:]
-        if data:
-            base = done + received
+        received, size = int(pack["received_bytes"]), int(pack["size_bytes"])
+        if received < size:
             sent += device.put(
-                data,
+                b"".join(_read_chunks(archive, contents, pack["chunks"])),
                 f"{handle.incoming}/{pack['name']}",
                 offset=received,
-                progress=_shifted(progress, base, total),
+                progress=_shifted(progress, done, total),
             )
-        done += int(pack["size_bytes"])
+        done += size
     return sent
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from tiny_bundles import AFFINE, LoopbackDevice, compile_mlir, ready_handle
 
 from edgectl.errors import BusyError, ConnectionFailedError, DeviceError, EdgectlError, UsageError
 from edgectl.remote.agent_calls import call_runner
+from edgectl.remote.hold import held
 from edgectl.remote.install import prepare_device
 from edgectl.remote.push import push_bundle, run_release
 from edgectl_runner.contract import GoldenLimits, RunRequest
@@ -126,9 +129,11 @@ class BreakingDevice(LoopbackDevice):
 
     def put(self, source: Any, destination: str, *, offset: int = 0, **options: Any) -> int:
         data = source if isinstance(source, bytes) else source.read_bytes()
-        if self.times > 0 and len(data) > self.after:
+        if self.times > 0 and len(data) - offset > self.after:
             self.times -= 1
-            super().put(data[: self.after], destination, offset=offset)
+            with Path(destination + ".part").open("r+b" if offset else "wb") as file:
+                file.seek(offset)
+                file.write(data[offset : offset + self.after])
             raise ConnectionFailedError("reset by peer")
         return super().put(data, destination, offset=offset, **options)
 
@@ -275,15 +280,40 @@ def test_a_file_changed_on_the_card_is_not_run(
 def test_a_second_deployment_is_told_who_is_at_work(
     device: LoopbackDevice, handle: Any, affine: Bundles
 ) -> None:
-    import time
-
-    from edgectl_runner.locking import exclusive_lock
-
-    with exclusive_lock(device.root / "lock", who="ada@desk", verb="install"):
+    bundle = affine()
+    with held(device, handle, who="ada@desk"):
         start = time.monotonic()
+        with pytest.raises(BusyError, match="under way: ada@desk"):
+            push_bundle(device, handle, bundle)
+        assert time.monotonic() - start < 2.0
+        with pytest.raises(BusyError, match="ada@desk"), held(device, handle, who="bob@desk"):
+            pytest.fail("two hold the device")
         with pytest.raises(BusyError, match="ada@desk"):
-            push_bundle(device, handle, affine())
-        assert time.monotonic() - start < 2.5
+            call_runner(device, handle, "gc", {})
+    assert push_bundle(device, handle, bundle).release
+
+
+def test_a_host_that_dies_frees_the_device(
+    device: LoopbackDevice, handle: Any, affine: Bundles
+) -> None:
+    device.root.mkdir(parents=True, exist_ok=True)
+    holder = subprocess.Popen(
+        [*handle.argv, "hold"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    assert holder.stderr is not None
+    holder.stdin.write(b'{"token": "0123456789abcdef", "who": "dead@desk"}')
+    holder.stdin.close()
+    assert holder.stderr.readline() == b"held\n"
+    with pytest.raises(BusyError, match="dead@desk"):
+        push_bundle(device, handle, affine())
+    holder.stdout.close()  # what the end of an SSH connection does
+    assert holder.wait(timeout=5) == 0 or holder.returncode > 0
+    holder.stderr.close()
     assert push_bundle(device, handle, affine()).release
 
 

@@ -10,7 +10,6 @@ import hashlib
 import io
 import json
 import os
-import subprocess
 import sys
 import time
 import zipfile
@@ -21,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from edgectl.errors import DeviceError
-from edgectl.remote.base import CommandResult, Progress
+from edgectl.remote.base import CommandResult
 from edgectl.remote.install import RunnerHandle, prepare_device
+from edgectl.remote.local import LocalDevice
 from edgectl.remote.wheelhouse import Wheel, WheelSet
 from edgectl_runner.contract import (
     EntryPoint,
@@ -190,71 +189,23 @@ def counter_bundle(path: Path) -> Path:
     return write(path, files, [entry], calls)
 
 
-class LoopbackDevice:
-    """This computer as a device, with a root folder of its own."""
-
-    label = "loopback"
-    emulated = False
+class LoopbackDevice(LocalDevice):
+    """This computer as a device, with a root folder of its own; notes what was asked of it."""
 
     def __init__(self, root: Path):
+        super().__init__(environment={"HOME": str(root.parent), "EDGECTL_ROOT": str(root)})
         self.root = root
         self.sent: list[tuple[str, int]] = []
         self.commands: list[tuple[str, ...]] = []
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: bytes = b"",
-        timeout_s: float = 60.0,
-        on_stderr: Callable[[bytes], None] | None = None,
-    ) -> CommandResult:
+    def run(self, argv: Sequence[str], **options: Any) -> CommandResult:
         self.commands.append(tuple(argv))
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.root.parent),
-            "EDGECTL_ROOT": str(self.root),
-        }
-        try:
-            done = subprocess.run(
-                list(argv), input=stdin, capture_output=True, timeout=timeout_s, env=environment
-            )
-        except FileNotFoundError:
-            return CommandResult(argv=tuple(argv), exit_code=127, stdout=b"", stderr=b"not found")
-        except subprocess.TimeoutExpired as error:
-            raise DeviceError("no end in time") from error
-        return CommandResult(
-            argv=tuple(argv), exit_code=done.returncode, stdout=done.stdout, stderr=done.stderr
-        )
+        return super().run(argv, **options)
 
-    def put(
-        self,
-        source: Path | bytes,
-        destination: str,
-        *,
-        mode: int = 0o644,
-        offset: int = 0,
-        progress: Progress | None = None,
-        timeout_s: float = 600.0,
-    ) -> int:
-        data = source if isinstance(source, bytes) else source.read_bytes()
-        path = Path(destination)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, mode)
-        try:
-            os.ftruncate(descriptor, offset)
-            os.pwrite(descriptor, data, offset)
-        finally:
-            os.close(descriptor)
-        self.sent.append((destination, len(data)))
-        if progress is not None:
-            progress(len(data), len(data))
-        return len(data)
-
-    def get(self, source: str, *, max_bytes: int = 1 << 30, timeout_s: float = 600.0) -> bytes:
-        return Path(source).read_bytes()
-
-    def close(self) -> None:
-        return None
+    def put(self, source: Path | bytes, destination: str, **options: Any) -> int:
+        sent = super().put(source, destination, **options)
+        self.sent.append((destination, sent))
+        return sent
 
 
 @cache
