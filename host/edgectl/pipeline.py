@@ -136,6 +136,7 @@ def deploy(
     from edgectl.remote.facts import gather_facts
     from edgectl.remote.install import prepare_device
     from edgectl.remote.push import push_bundle, run_release
+    from edgectl.remote.wheelhouse import SUPPORTED_PYTHONS
 
     settings = settings or load_settings()
     hooks = hooks or Hooks()
@@ -149,9 +150,14 @@ def deploy(
             needed_bytes=size,
             needed_inodes=len(bundle.manifest.files) + 64,
         )
+    python = facts.usable_python(SUPPORTED_PYTHONS)
     with hooks.step("prepare the runner"), hooks.transfer("runner") as progress:
         handle = prepare_device(
-            device, facts, cache_dir=settings.cache_dir / "wheels", progress=progress
+            device,
+            facts,
+            python=python.path if python is not None else "python3",
+            cache_dir=settings.cache_dir / "wheels",
+            progress=progress,
         )
     with hooks.step("push the bundle"), hooks.transfer(bundle.manifest.name) as progress:
         push = push_bundle(device, handle, bundle.path, progress=progress)
