@@ -1,7 +1,9 @@
 """Finds what is wrong with this computer or a device, and says how to mend it.
 
-for result in run_checks(facts=gather_facts(device)):
-    print(result.status, result.message, result.fix)
+    for result in run_checks(facts=gather_facts(device)):
+        print(result.status, result.message, result.fix)
+
+A check is one file in ``host/`` or ``device/`` and one line in the list there.
 """
 
 from __future__ import annotations
