@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import sys
-import traceback
 from typing import Any
 
 from edgectl_runner.failures import DEVICE, INTERNAL, USAGE, RunnerError
@@ -41,7 +40,7 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         document, code = RunnerError("interrupted", code=130).to_document(), 130
     except Exception as error:  # noqa: BLE001 - the host needs a document whatever happened
-        traceback.print_exc()
+        _print_traceback()
         failure = RunnerError(f"{type(error).__name__}: {error}", code=INTERNAL)
         document, code = failure.to_document(), failure.code
     with out:
@@ -80,8 +79,14 @@ def _disk_error(error: OSError) -> RunnerError:
         message, next_step = _DISK_ERRORS[error.errno]
         where = f" ({error.filename})" if error.filename else ""
         return RunnerError(f"{message}{where}", code=DEVICE, next_step=next_step)
-    traceback.print_exc()
+    _print_traceback()
     return RunnerError(f"the device failed: {error}", code=DEVICE)
+
+
+def _print_traceback() -> None:
+    import traceback  # not needed when all goes well, and slow to import on a small board
+
+    traceback.print_exc()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from edgectl_runner import __version__
-from edgectl_runner.bootstrap import install_environment
 from edgectl_runner.contract import ContractError, RunRequest, from_document, to_document
 from edgectl_runner.durable import make_directories
 from edgectl_runner.failures import USAGE, RunnerError
@@ -83,6 +82,15 @@ def have(store: Store, request: Document) -> Document:
 
 
 def install(store: Store, request: Document) -> Document:
+    """`_install`, and the end of the deployment that it was the last step of."""
+    answer = _install(store, request)
+    token = check_token(request.get("token"))
+    if token is not None and answer["installed"]:
+        release_session(store.session_path, token)
+    return answer
+
+
+def _install(store: Store, request: Document) -> Document:
     """Makes a release out of what arrived, switches to it, and back if it is not healthy.
 
     Chunks that arrived damaged are named in ``bad_chunks``; nothing was installed then, and the
@@ -120,6 +128,13 @@ def install(store: Store, request: Document) -> Document:
             "before": before,
             **verdict,
         }
+
+
+def install_env(store: Store, request: Document) -> Document:
+    """Unpacks the runner's packages; see `bootstrap`."""
+    from edgectl_runner.bootstrap import install_environment  # brings zipfile along
+
+    return install_environment(store, request)
 
 
 def _adopt(
@@ -317,7 +332,7 @@ VERBS: dict[str, Callable[[Store, Document], Document]] = {
     "facts": facts,
     "have": have,
     "install": install,
-    "install-env": install_environment,
+    "install-env": install_env,
     "discard": discard,
     "hold": hold,
     "release-hold": release_hold,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +31,7 @@ def temporary_name(path: Path) -> Path:
     Unique on purpose: a fixed temporary name that an earlier crash left behind would be
     published by the next rename.
     """
-    return path.with_name(f"{TEMPORARY_MARK}{path.name}-{uuid.uuid4().hex[:12]}")
+    return path.with_name(f"{TEMPORARY_MARK}{path.name}-{os.urandom(6).hex()}")
 
 
 def fsync_directory(path: Path) -> None:

@@ -12,7 +12,6 @@ import select
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -94,7 +93,7 @@ def _child(function: Callable[[], dict[str, Any]], writing: int) -> None:
         except MemoryError:
             document = RunnerError("out of memory while running the model").to_document()
         except Exception as error:  # noqa: BLE001 - the parent reports it
-            traceback.print_exc()
+            _print_traceback()
             document = RunnerError(
                 f"the runner failed: {type(error).__name__}: {error}", code=INTERNAL
             ).to_document()
@@ -155,3 +154,9 @@ def _crash(number: int, features: tuple[str, ...]) -> RunnerError:
         cause="a fault in compiled code, or in the IREE runtime",
         next_step="compile it again; if it happens again, please report it with the bundle",
     )
+
+
+def _print_traceback() -> None:
+    import traceback  # not needed when all goes well, and slow to import on a small board
+
+    traceback.print_exc()

@@ -57,6 +57,8 @@ def held(device: Device, handle: RunnerHandle, *, who: str) -> Iterator[str]:
             raise failures[0]
         yield token
     finally:
+        # Usually over by now: the last command of a deployment ends it on the device.
+        thread.join(timeout=0.5)
         if thread.is_alive():
             with contextlib.suppress(EdgectlError):
                 call_runner(device, handle, "release-hold", {"token": token}, timeout_s=30.0)
