@@ -1,8 +1,8 @@
 """Stops a hostile archive before anything of it is unpacked.
 
-torch stores its members without compression, so their sizes can never add up to more than the
-file. Whatever breaks that (a compressed member of zeros, members that overlap) is a bomb or not
-torch's.
+torch stores tensors without compression, so their sizes can never add up to more than the file;
+TorchScript compresses its source code, which is never large. Whatever breaks that (a tensor of
+compressed zeros, members that overlap) is a bomb, or not torch's.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from edgectl.sources.source_file import SourceFile
 __all__ = ["check_archive"]
 
 _MOST_MEMBERS = 200_000
+_MOST_UNPACKED = 64 << 20
 
 
 def check_archive(file: SourceFile) -> None:
-    """Returns if ``file`` is a whole archive of stored members (or no ZIP at all).
+    """Returns if ``file`` is a whole archive of a plausible size (or no ZIP at all).
 
     Raises:
-        UsageError: it is cut off or damaged, holds compressed members, or more than it can.
+        UsageError: it is cut off or damaged, or claims to hold more than it can.
     """
     if not file.is_zip:
         return
@@ -37,9 +38,10 @@ def check_archive(file: SourceFile) -> None:
         ) from error
     if len(infos) > _MOST_MEMBERS:
         raise _bomb(file, f"it holds {len(infos)} members")
-    if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
-        raise _bomb(file, "it holds compressed members, and torch never compresses")
-    total = sum(info.file_size for info in infos)
+    packed = sum(i.file_size for i in infos if i.compress_type != zipfile.ZIP_STORED)
+    if packed > _MOST_UNPACKED:
+        raise _bomb(file, f"its compressed members would unpack to {packed} bytes")
+    total = sum(i.file_size for i in infos if i.compress_type == zipfile.ZIP_STORED)
     if total > file.size:
         raise _bomb(file, f"its members claim {total} bytes and the file has {file.size}")
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils import _pytree as pytree
 
 from edgectl.errors import UsageError
 from edgectl.sources.examples import example_array
 from edgectl.sources.input_specs import DimensionRange, InputSpec
 from edgectl.sources.loaded import Arguments
-from edgectl.sources.naming import input_names, parameter_names
+from edgectl.sources.naming import input_names, signature_of
 from edgectl.sources.options import GivenInput, LoadOptions
 from edgectl.sources.tensors import dtype_name, shape_text, to_tensor
 
-__all__ = ["by_forward", "from_options", "overridden"]
+__all__ = ["by_forward", "from_options", "overridden", "without_indices"]
 
 
-def from_options(forward: Callable[..., Any], options: LoadOptions) -> Arguments:
+def from_options(module: nn.Module, options: LoadOptions) -> Arguments:
     """Arguments for a module of which nothing else is known.
 
     Raises:
@@ -36,18 +37,17 @@ def from_options(forward: Callable[..., Any], options: LoadOptions) -> Arguments
     given = _merged(options)
     args = [tensor for name, tensor in given if name is None]
     kwargs = {name: tensor for name, tensor in given if name is not None}
-    return by_forward(forward, Arguments(args=tuple(args), kwargs=kwargs))
+    return by_forward(module, Arguments(args=tuple(args), kwargs=kwargs))
 
 
-def by_forward(forward: Callable[..., Any], arguments: Arguments) -> Arguments:
+def by_forward(module: nn.Module, arguments: Arguments) -> Arguments:
     """The same arguments, positional as far as ``forward`` allows.
 
     Raises:
         UsageError: they do not fit the parameters of ``forward``.
     """
-    try:
-        signature = inspect.signature(forward)
-    except (TypeError, ValueError):
+    signature = signature_of(module)
+    if signature is None:
         return arguments
     try:
         bound = signature.bind(*arguments.args, **arguments.kwargs)
@@ -114,9 +114,18 @@ def overridden(names: list[str], arguments: Arguments, options: LoadOptions) -> 
     return Arguments(args=args, kwargs=kwargs)
 
 
-def names_of(forward: Callable[..., Any], arguments: Arguments) -> list[str]:
-    """Names of the positional arguments."""
-    return parameter_names(forward, arguments)
+def without_indices(arguments: Arguments) -> Arguments | None:
+    """The same with zeros in all integer tensors; ``None`` if there is no such tensor."""
+    leaves, tree = pytree.tree_flatten((arguments.args, arguments.kwargs))
+    integers = [isinstance(leaf, torch.Tensor) and not leaf.is_floating_point() for leaf in leaves]
+    if not any(integers):
+        return None
+    changed = [
+        torch.zeros_like(leaf) if integer else leaf
+        for leaf, integer in zip(leaves, integers, strict=True)
+    ]
+    args, kwargs = pytree.tree_unflatten(changed, tree)
+    return Arguments(args=args, kwargs=kwargs)
 
 
 def _merged(options: LoadOptions) -> list[tuple[str | None, torch.Tensor]]:

@@ -14,11 +14,13 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 from torch.utils import _pytree as pytree
 
 from edgectl.errors import EdgectlError, UsageError
 from edgectl.records import ExportedModel, TensorSpec
-from edgectl.sources.arguments import by_forward, from_options, overridden
+from edgectl.sources.arguments import by_forward, from_options, overridden, without_indices
 from edgectl.sources.dynamic import with_dynamic
 from edgectl.sources.exporting import export_program, user_line
 from edgectl.sources.faithful import check_captured, check_repeatable
@@ -33,6 +35,7 @@ from edgectl.sources.golden import (
 from edgectl.sources.loaded import Arguments, Loaded
 from edgectl.sources.naming import input_names, output_names, parameter_names
 from edgectl.sources.options import LoadOptions
+from edgectl.sources.precision import upcast
 from edgectl.sources.tensors import dtype_name
 
 __all__ = ["assemble"]
@@ -49,14 +52,17 @@ def assemble(
     """
     notes = list(loaded.notes)
     module = loaded.module
-    if loaded.program is None and any(part.training for part in module.modules()):
-        notes.append("the module was in training mode; it is compiled in eval mode")
+    if loaded.program is None:
+        if _behaves_otherwise_in_training(module):
+            notes.append("the module was in training mode; it is compiled in eval mode")
         module.eval()
     for parameter in module.parameters():
         parameter.requires_grad_(False)
 
     names, arguments = _arguments(loaded, options, notes)
-    first, writes = _first_result(module, arguments)
+    if loaded.program is None and not options.keep_half:
+        arguments = upcast(module, arguments, notes)
+    first, writes, arguments = _first_result(module, arguments, options, notes)
     program = loaded.program or _exported(loaded, names, arguments, options)
     count = STATEFUL_CALLS if writes else 1
     successive = successive_arguments(arguments, count, seed=options.seed)
@@ -81,6 +87,11 @@ def assemble(
     )
 
 
+def _behaves_otherwise_in_training(module: nn.Module) -> bool:
+    kinds = (_BatchNorm, _DropoutNd)
+    return any(isinstance(part, kinds) and part.training for part in module.modules())
+
+
 def _arguments(
     loaded: Loaded, options: LoadOptions, notes: list[str]
 ) -> tuple[list[str], Arguments]:
@@ -95,13 +106,13 @@ def _arguments(
             )
         return names, overridden(names, example, options)
     if loaded.example is not None:
-        example = by_forward(module.forward, loaded.example)
-        names = parameter_names(module.forward, example)
+        example = by_forward(module, loaded.example)
+        names = parameter_names(module, example)
         return names, overridden(names, example, options)
-    arguments = from_options(module.forward, options)
+    arguments = from_options(module, options)
     if len(options.inputs) < len(options.input_specs):
         notes.append("compared on random inputs; --input gives real ones")
-    return parameter_names(module.forward, arguments), arguments
+    return parameter_names(module, arguments), arguments
 
 
 def _exported(
@@ -110,6 +121,8 @@ def _exported(
     if loaded.dynamic_shapes is not None:
         return export_program(fresh(loaded.module), arguments, dynamic_shapes=loaded.dynamic_shapes)
     widened, shapes = with_dynamic(names, arguments, options)
+    if loaded.exporter is not None:
+        return loaded.exporter(fresh(loaded.module), widened, shapes)
     return export_program(fresh(loaded.module), widened, dynamic_shapes=shapes)
 
 
@@ -142,19 +155,45 @@ def _placeholders(program: ExportedProgram, notes: list[str]) -> Arguments:
     return Arguments(args=args, kwargs=kwargs)
 
 
-def _first_result(module: nn.Module, arguments: Arguments) -> tuple[Any, bool]:
+def _first_result(
+    module: nn.Module, arguments: Arguments, options: LoadOptions, notes: list[str]
+) -> tuple[Any, bool, Arguments]:
+    """The result of the first call, whether it wrote to its state, and the arguments it took."""
     try:
-        return call_watched(fresh(module), arguments)
+        return *call_watched(fresh(module), arguments), arguments
     except EdgectlError:
         raise
+    except IndexError as error:
+        made_up = options.input_specs and not options.inputs
+        zeros = without_indices(arguments)
+        if not made_up or zeros is None:
+            raise _eager_failed(error) from error
+        notes.append("integer inputs are zeros, because the model takes no larger index")
     except Exception as error:
-        line = user_line(error.__traceback__)
-        raise UsageError(
-            f"The model fails on these inputs in PyTorch itself: {type(error).__name__}: "
-            f"{(str(error).strip().splitlines() or [''])[0][:300]}",
-            cause=f"Raised at {line}." if line else None,
-            next_step="Check shapes, dtypes and value ranges of --input or --input-spec.",
-        ) from error
+        raise _eager_failed(error) from error
+    try:
+        return *call_watched(fresh(module), zeros), zeros
+    except Exception as error:
+        raise _eager_failed(error) from error
+
+
+def _eager_failed(error: Exception) -> UsageError:
+    line = user_line(error.__traceback__)
+    return UsageError(
+        f"The model fails on these inputs in PyTorch itself: {type(error).__name__}: "
+        f"{_reason(error)}",
+        cause=f"Raised at {line}." if line else None,
+        next_step="Check shapes, dtypes and value ranges of --input or --input-spec.",
+    )
+
+
+def _reason(error: Exception) -> str:
+    """The line that says what is wrong; TorchScript puts a traceback before it."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    if not lines:
+        return "no message"
+    scripted = "TorchScript" in lines[0]
+    return (lines[-1] if scripted else lines[0])[:300]
 
 
 def _input_specs(program: ExportedProgram, leaves: list[tuple[str, Any]]) -> tuple[TensorSpec, ...]:

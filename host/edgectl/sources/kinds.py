@@ -38,10 +38,17 @@ class SourceKind(Protocol):
 
 def all_kinds() -> tuple[SourceKind, ...]:
     """Every kind there is; the first that recognises a file has it."""
+    from edgectl.sources.checkpoint import CheckpointFile
     from edgectl.sources.exported_program import ExportedProgramFile
     from edgectl.sources.pickled_module import PickledModuleFile
+    from edgectl.sources.torchscript import TorchScriptFile
+    from edgectl.sources.weights import SafetensorsFile, StateDictFile
 
     return (
         ExportedProgramFile(),
+        TorchScriptFile(),
+        SafetensorsFile(),
+        StateDictFile(),
+        CheckpointFile(),
         PickledModuleFile(),
     )

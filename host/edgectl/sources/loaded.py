@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ class Arguments:
 class Loaded:
     """``module`` runs in eager mode and is the truth. ``program`` is there if it was exported
     already; then ``module`` is made of it. ``example`` is there if the source came with one.
+    ``exporter`` stands in for torch.export where that cannot take the module (its arguments:
+    module, arguments, dynamic shapes).
     """
 
     name: str
@@ -31,4 +34,5 @@ class Loaded:
     program: ExportedProgram | None = None
     example: Arguments | None = None
     dynamic_shapes: Any = None
+    exporter: Callable[[nn.Module, Arguments, Any], ExportedProgram] | None = None
     notes: tuple[str, ...] = ()

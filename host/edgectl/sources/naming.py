@@ -3,22 +3,48 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch import nn
 from torch.utils import _pytree as pytree
 
 from edgectl.sources.loaded import Arguments
 
-__all__ = ["input_names", "output_names", "parameter_names"]
+__all__ = ["input_names", "output_names", "parameter_names", "signature_of"]
 
 
-def parameter_names(forward: Callable[..., Any], arguments: Arguments) -> list[str]:
-    """One name per positional argument, from forward's parameters (``rest.0`` for ``*rest``)."""
+def signature_of(module: nn.Module) -> inspect.Signature | None:
+    """The signature of forward, ``None`` where Python cannot tell it."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return _scripted_signature(module)
     try:
-        parameters = list(inspect.signature(forward).parameters.values())
+        return inspect.signature(module.forward)
     except (TypeError, ValueError):
-        parameters = []
+        return None
+
+
+def _scripted_signature(module: torch.jit.ScriptModule) -> inspect.Signature:
+    schema: Any = getattr(module.forward, "schema")  # noqa: B009  # set by torch at run time
+    parameters = [
+        inspect.Parameter(
+            argument.name,
+            inspect.Parameter.KEYWORD_ONLY
+            if argument.kwarg_only
+            else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=argument.default_value
+            if argument.has_default_value()
+            else inspect.Parameter.empty,
+        )
+        for argument in schema.arguments[1:]
+    ]
+    return inspect.Signature(parameters)
+
+
+def parameter_names(module: nn.Module, arguments: Arguments) -> list[str]:
+    """One name per positional argument, from forward's parameters (``rest.0`` for ``*rest``)."""
+    signature = signature_of(module)
+    parameters = list(signature.parameters.values()) if signature else []
     names: list[str] = []
     for parameter in parameters:
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:

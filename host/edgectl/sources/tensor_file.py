@@ -21,10 +21,8 @@ import numpy as np
 __all__ = ["MalformedTensorFileError", "read_tensors", "write_tensors"]
 
 _TABLE_LIMIT = 64 << 20
-_PLAIN = frozenset(
-    ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-    + ("float16", "float32", "float64", "complex64", "complex128")
-)
+_INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+_PLAIN = _INTEGERS | {"bool", "float16", "float32", "float64", "complex64", "complex128"}
 
 
 class MalformedTensorFileError(ValueError):
