@@ -110,6 +110,8 @@ class ObjectStore:
         found: dict[str, list[tuple[Path, int]]] = {}
         for listing in self._objects.glob("??/*.chunks"):
             path = listing.with_suffix("")
+            if not path.exists():
+                continue  # a kill between the list and its object
             offset = 0
             for chunk in _read_listing(listing):
                 found.setdefault(chunk.sha256, []).append((path, offset))

@@ -14,15 +14,21 @@ import io
 import socket
 import uuid
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgectl.errors import ConnectionFailedError, DeviceError, EdgectlError, UsageError
+from edgectl.errors import ConnectionFailedError, DeviceError, EdgectlError
 from edgectl.remote.agent_calls import RunnerHandle, call_runner
 from edgectl.remote.base import Device, Progress
-from edgectl.remote.chunking import cut
+from edgectl.remote.bundle_contents import (
+    Contents,
+    install_request,
+    open_bundle,
+    read_chunks,
+    read_contents,
+)
 from edgectl.remote.hold import held
 from edgectl_runner.contract import (
     ContractError,
@@ -58,17 +64,6 @@ class PushReport:
     previous: str | None
     healthy: bool | None = None
     reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Contents:
-    """The bundle's manifest text and, for each distinct file, its bytes' place and chunks."""
-
-    manifest: str
-    signature: Any
-    chunks: dict[str, list[list[Any]]]
-    places: dict[str, tuple[str, int]]
-    size_bytes: int
 
 
 def push_bundle(
@@ -107,9 +102,16 @@ def push_bundle(
         BusyError: somebody else deploys to the device.
     """
     who = who if who is not None else _who()
-    with _open_bundle(bundle_path) as archive:
-        contents = _read_contents(archive)
-        request = _request(contents, who, activate, key, allow_downgrade, health)
+    with open_bundle(bundle_path) as archive:
+        contents = read_contents(archive)
+        request = install_request(
+            contents,
+            who=who,
+            activate=activate,
+            key=key,
+            allow_downgrade=allow_downgrade,
+            health=health,
+        )
         plan = call_runner(device, handle, "have", request)
         if plan["installed"] and (plan["current"] or not activate):
             return PushReport(
@@ -142,30 +144,6 @@ def push_bundle(
         healthy=answer.get("healthy"),
         reason=answer.get("reason"),
     )
-
-
-def _request(
-    contents: _Contents,
-    who: str,
-    activate: bool,
-    key: SigningKey | None,
-    allow_downgrade: bool,
-    health: Mapping[str, float] | bool,
-) -> dict[str, Any]:
-    signature = contents.signature
-    if signature is None and key is not None:
-        from edgectl.signing import sign_manifest
-
-        signature = sign_manifest(contents.manifest.encode(), key)
-    return {
-        "manifest": contents.manifest,
-        "signature": signature,
-        "chunks": contents.chunks,
-        "who": who,
-        "activate": activate,
-        "allow_downgrade": allow_downgrade,
-        "health": dict(health) if isinstance(health, Mapping) else health,
-    }
 
 
 def run_release(
@@ -228,7 +206,7 @@ def _send_packs(
     device: Device,
     handle: RunnerHandle,
     archive: zipfile.ZipFile,
-    contents: _Contents,
+    contents: Contents,
     packs: Sequence[Mapping[str, Any]],
     progress: Progress | None,
 ) -> int:
@@ -238,7 +216,7 @@ def _send_packs(
         received, size = int(pack["received_bytes"]), int(pack["size_bytes"])
         if received < size:
             sent += device.put(
-                b"".join(_read_chunks(archive, contents, pack["chunks"])),
+                b"".join(read_chunks(archive, contents, pack["chunks"])),
                 f"{handle.incoming}/{pack['name']}",
                 offset=received,
                 progress=_shifted(progress, done, total),
@@ -257,7 +235,7 @@ def _install(
     device: Device,
     handle: RunnerHandle,
     archive: zipfile.ZipFile,
-    contents: _Contents,
+    contents: Contents,
     request: dict[str, Any],
     packs: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], int]:
@@ -272,7 +250,7 @@ def _install(
         if answer["installed"]:
             return answer, sent
         bad = answer["bad_chunks"]
-        data = b"".join(_read_chunks(archive, contents, bad))
+        data = b"".join(read_chunks(archive, contents, bad))
         repairs.append(f"repair-{hashlib.sha256(data).hexdigest()[:16]}-{len(repairs)}.pack")
         sent += device.put(data, f"{handle.incoming}/{repairs[-1]}")
         sent_packs.append({"name": repairs[-1], "whole": None, "chunks": bad})
@@ -282,71 +260,6 @@ def _install(
         f"{device.label}: {len(bad)} chunks arrived damaged {REPAIR_ROUNDS} times",
         cause="the device's card or memory is failing, or something on the way changes bytes",
         next_step="check the SD card, then deploy again",
-    )
-
-
-def _read_chunks(
-    archive: zipfile.ZipFile, contents: _Contents, chunks: Sequence[Sequence[Any]]
-) -> Iterator[bytes]:
-    open_name, data = "", b""
-    for sha256, length in chunks:
-        name, offset = contents.places[sha256]
-        if name != open_name:
-            open_name, data = name, archive.read(name)
-        yield data[offset : offset + length]
-
-
-@contextlib.contextmanager
-def _open_bundle(path: Path) -> Iterator[zipfile.ZipFile]:
-    try:
-        archive = zipfile.ZipFile(path)
-    except (OSError, zipfile.BadZipFile) as error:
-        raise UsageError(
-            f"{path} is not a bundle: {error}",
-            cause="the file is missing, cut off, or something else",
-            next_step="write it again with 'edgectl compile'",
-        ) from error
-    with archive:
-        yield archive
-
-
-def _read_contents(archive: zipfile.ZipFile) -> _Contents:
-    import json
-
-    try:
-        manifest = archive.read("manifest.json").decode("utf-8")
-        entries = json.loads(manifest)["files"]
-        signature = None
-        if "signature.json" in archive.namelist():
-            signature = json.loads(archive.read("signature.json"))
-        chunks: dict[str, list[list[Any]]] = {}
-        places: dict[str, tuple[str, int]] = {}
-        size = 0
-        for name, entry in sorted(entries.items()):
-            sha256 = entry["sha256"]
-            if sha256 in chunks:
-                continue
-            data = archive.read(name)
-            if hashlib.sha256(data).hexdigest() != sha256:
-                raise UsageError(
-                    f"the bundle's {name} is not what its manifest says",
-                    cause="the file was changed or damaged after it was written",
-                    next_step="write the bundle again with 'edgectl compile'",
-                )
-            size += len(data)
-            chunks[sha256] = []
-            for offset, length in cut(data):
-                digest = hashlib.sha256(data[offset : offset + length]).hexdigest()
-                chunks[sha256].append([digest, length])
-                places.setdefault(digest, (name, offset))
-    except (KeyError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise UsageError(
-            f"the bundle cannot be read: {type(error).__name__}: {error}",
-            cause="the file is cut off or was not written by edgectl",
-            next_step="write it again with 'edgectl compile'",
-        ) from error
-    return _Contents(
-        manifest=manifest, signature=signature, chunks=chunks, places=places, size_bytes=size
     )
 
 
