@@ -89,7 +89,7 @@ def observe(
             first = [t.clone() for t in sample]
         elif all_equal:
             all_equal = all(torch.equal(a, b) for a, b in zip(first, sample, strict=True))
-        flat = flat and all(t.numel() > 1 and bool((t == t.reshape(-1)[0]).all()) for t in floats)
+        flat = flat and bool(floats) and all(t.numel() > 1 and bool((t == t.reshape(-1)[0]).all()) for t in floats)
         watch(module, sample, values, see)
         count += 1
         if progress is not None:

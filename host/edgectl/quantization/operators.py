@@ -173,9 +173,6 @@ def _kind_of_combination(node: fx.Node) -> Kind | None:
 def _product_supported(node: fx.Node) -> bool:
     if node.target in MATMUL:
         return all(isinstance(a, fx.Node) and a.meta["val"].dim() >= 2 for a in node.args[:2])
-    weight = node.args[1]
-    if not isinstance(weight, fx.Node) or weight.op != "get_attr":
-        return False
     if node.target in TRANSPOSED:
         groups = node.args[6] if len(node.args) > 6 else 1
         dilation: Any = node.args[7] if len(node.args) > 7 else [1]

@@ -101,6 +101,11 @@ def _candidates(
         kind = kind_of(node)
         if kind is None or node in fused or node.name in excluded or kept_float(node, recipe):
             continue
+        weight = weight_of(node) if kind is Kind.PRODUCT else None
+        if weight is not None and weight[0].op != "get_attr":
+            continue  # weights that are computed have no fixed scale
+        if kind is Kind.GATHER and node.args[0].op != "get_attr":
+            continue
         result = node
         while kind in _FUSE_WITH_CLAMP and len(result.users) == 1:
             (user,) = result.users
@@ -108,7 +113,6 @@ def _candidates(
                 break
             fused.add(user)
             result = user
-        weight = weight_of(node) if kind is Kind.PRODUCT else None
         layers[node] = Layer(
             node=node,
             kind=kind,

@@ -101,6 +101,8 @@ def prepare(program: ExportedProgram) -> fx.GraphModule:
 
 def _drop_identities(module: fx.GraphModule) -> None:
     for node in list(module.graph.nodes):
+        if node.target in (aten.view.default, aten._unsafe_view.default):
+            node.target = aten.reshape.default  # a view needs the layout that a clone made
         dropout = node.target is aten.dropout.default and not node.args[2]
         if dropout or node.target in _IDENTITIES:
             # A clone that the graph returns may stand for a buffer's value; leave those alone.

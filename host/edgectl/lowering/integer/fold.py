@@ -1,0 +1,145 @@
+"""dequantize -> operator -> quantize becomes one integer operator.
+
+Walks the graph in order; each operator whose inputs are dequantized int8 values is replaced by
+what its kind says (`edgectl.quantization.operators.Kind`). The zero point of an input goes into
+the bias at compile time (weights are constant and symmetric), so that a product stays a plain
+int8 x int8 -> int32; a padded border then is the zero point, written by an explicit pad. What has
+no integer form stays float between the pair, and the coverage says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+from edgectl.lowering.integer.builder import Builder
+from edgectl.lowering.integer.combine import fold_combine, fold_join
+from edgectl.lowering.integer.convolution import fold_convolution, fold_transposed
+from edgectl.lowering.integer.layout import channels_last, merge_equal
+from edgectl.lowering.integer.moves import fold_average, fold_gather, fold_move, fold_table
+from edgectl.lowering.integer.pairs import (
+    DEQUANTIZE,
+    QUANTIZE,
+    evaluate_constants,
+    int8_of,
+    normalise_unsigned,
+    quantizer_of,
+)
+from edgectl.lowering.integer.products import fold_linear, fold_matmul
+from edgectl.quantization.operators import (
+    CONVOLUTIONS,
+    LINEAR,
+    MATMUL,
+    TRANSPOSED,
+    Kind,
+    kind_of,
+    macs_of,
+)
+
+__all__ = ["fold_graph", "fold_program", "holds_pairs"]
+
+edge = torch.ops.edgectl
+
+
+def holds_pairs(program: ExportedProgram) -> bool:
+    """True when the program holds quantize/dequantize operators."""
+    return any(n.target in QUANTIZE | DEQUANTIZE for n in program.graph.nodes)
+
+
+def fold_program(program: ExportedProgram, *, exact_rounding: bool = False) -> ExportedProgram:
+    """The same program with integer operators (namespace ``edgectl``) where it can have them."""
+    if any(_mutates(node) for node in program.graph.nodes):
+        program = program.run_decompositions({})
+    module: Any = program.module(check_guards=False)
+    fold_graph(module, exact_rounding=exact_rounding)
+    arguments, keywords = program.example_inputs or ((), {})
+    return torch.export.export(module, arguments, keywords, strict=False)
+
+
+def _mutates(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return bool(schema is not None and schema.is_mutable)
+
+
+def fold_graph(module: fx.GraphModule, *, exact_rounding: bool = False) -> None:
+    """Folds in place. Each new node carries ``meta["custom"]`` with its layer's name and MACs."""
+    _know_values(module)
+    normalise_unsigned(module)
+    evaluate_constants(module)
+    builder = Builder(module, exact_rounding=exact_rounding)
+    for node in list(module.graph.nodes):
+        kind = kind_of(node)
+        fold = None if kind is None else _fold_for(node, kind)
+        if fold is None:
+            continue
+        builder.begin(node, macs=macs_of(node))
+        fold(builder, node)
+    module.graph.eliminate_dead_code()
+    _boundaries(builder)
+    channels_last(module)
+    merge_equal(module)
+    module.graph.eliminate_dead_code()
+    module.graph.lint()
+    module.recompile()
+
+
+def _fold_for(node: fx.Node, kind: Kind) -> Callable[[Builder, fx.Node], bool] | None:
+    if kind is Kind.PRODUCT:
+        for targets, fold in (
+            (CONVOLUTIONS, fold_convolution),
+            (TRANSPOSED, fold_transposed),
+            (LINEAR, fold_linear),
+            (MATMUL, fold_matmul),
+        ):
+            if node.target in targets:
+                return fold
+    return {
+        Kind.COMBINE: fold_combine,
+        Kind.JOIN: fold_join,
+        Kind.AVERAGE: fold_average,
+        Kind.TABLE: fold_table,
+        Kind.MOVE: fold_move,
+        Kind.GATHER: fold_gather,
+    }.get(kind)
+
+
+def _know_values(module: fx.GraphModule) -> None:
+    """Every node gets ``meta["val"]``; constants added after export have none."""
+    for node in module.graph.nodes:
+        if node.op == "get_attr" and not isinstance(node.meta.get("val"), torch.Tensor):
+            value: Any = module
+            for part in str(node.target).split("."):
+                value = getattr(value, part)
+            node.meta["val"] = value.detach() if isinstance(value, torch.Tensor) else None
+
+
+def _boundaries(builder: Builder) -> None:
+    """What is left of the pairs: where float meets int8."""
+    module = builder.module
+    for node in list(module.graph.nodes):
+        if node.target in QUANTIZE:
+            found = quantizer_of(module, node)
+            if found is None:
+                continue
+            builder.begin(node)
+            new = builder.call(
+                edge.quantize.default,
+                node.args[0], found.scale, found.zero_point, found.minimum, found.maximum,
+            )
+        elif node.target in DEQUANTIZE:
+            value = int8_of(module, node)
+            if value is None:
+                continue
+            builder.begin(node)
+            new = builder.call(
+                edge.dequantize.default, value.node, value.scale, value.zero_point
+            )
+        else:
+            continue
+        node.replace_all_uses_with(new)
+        module.graph.erase_node(node)
+
