@@ -1,0 +1,191 @@
+"""Packs a convolution's constants the way the kernels read them.
+
+The blob is one byte string: the record of ``kernels/conv_params.h``, bias, scales, weights in panels
+and a row of padding, each part aligned to 64 bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgectl.codegen.kernels.shapes import Activation, Convolution, Requantization
+
+__all__ = ["MAGIC_BITS", "Layout", "Plan", "fits_narrow", "pack_blob", "pack_depthwise", "pack_panels"]
+
+MAGIC_BITS = 0x4B400000  # 12582912.0f: the float whose mantissa counts in ones
+_ALIGNMENT = 64
+_DIRECT, _TAPS, _PACKED = 0, 1, 2
+_NARROW = 1
+_FRAME_POINTERS = 1024  # gemm_frame.h
+_FRAME_PACKED_BYTES = 16384
+_BLOCK_BYTES = 24 * 1024  # input rows that should stay in a 32 KiB first-level cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How a kernel wants its weights and how it walks the output.
+
+    ``interleave`` consecutive depths of one channel lie side by side within a panel of
+    ``tile_cols`` channels; the last panel is halved while it still holds what is left, down to
+    ``least_cols``.
+    """
+
+    tile_rows: int
+    tile_cols: int
+    least_cols: int
+    interleave: int
+    depth_step: int
+    element_bytes: int
+    lanes: int = 16  # depthwise: channels of a chunk
+    narrow: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How one convolution is split: mode, padded depth, and the grid of workgroups."""
+
+    mode: int
+    depth: int
+    taps: int
+    rows_per_group: int
+    cols_per_group: int
+    col_groups: int
+    block_rows: int
+    groups: int
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+def _mode_and_depth(conv: Convolution, layout: Layout) -> tuple[int, int, int]:
+    g = conv.geometry
+    if g.depthwise:
+        return _TAPS, 1, g.taps
+    if g.in_c % layout.depth_step == 0:
+        if g.is_matrix_product:
+            return _DIRECT, g.in_c, 1
+        if g.taps * layout.tile_rows <= _FRAME_POINTERS:
+            return _TAPS, g.in_c, g.taps
+    return _PACKED, _round_up(g.taps * g.in_c, layout.depth_step), 1
+
+
+def plan(conv: Convolution, layout: Layout, *, cores: int, work_per_group: int = 400_000) -> Plan | None:
+    """Splits a convolution over workgroups; ``None`` when its rows do not fit the stack buffers."""
+    g = conv.geometry
+    mode, depth, taps = _mode_and_depth(conv, layout)
+    row_bytes = depth * layout.element_bytes
+    if mode == _PACKED and row_bytes > _FRAME_PACKED_BYTES:
+        return None
+    wanted = max(1, min(4 * cores, g.macs // work_per_group))
+    if wanted > cores:
+        wanted = _round_up(wanted, cores)
+    panel = g.out_c if g.depthwise else layout.tile_cols
+    row_tiles = -(-g.rows // layout.tile_rows)
+    row_groups = min(wanted, row_tiles)
+    col_groups = 1
+    if not g.depthwise and row_groups < min(wanted, cores):
+        col_groups = min(-(-g.out_c // panel), -(-wanted // row_groups))
+    rows_per_group = _round_up(-(-g.rows // row_groups), layout.tile_rows)
+    cols_per_group = g.out_c if col_groups == 1 else _round_up(-(-g.out_c // col_groups), panel)
+    col_groups = -(-g.out_c // cols_per_group)
+    if mode == _PACKED:
+        block = _FRAME_PACKED_BYTES // row_bytes
+    elif mode == _TAPS:
+        block = _FRAME_POINTERS // taps
+    else:
+        block = max(2 * layout.tile_rows, _BLOCK_BYTES // row_bytes)
+    block = min(64, block)
+    if block > layout.tile_rows:
+        block -= block % layout.tile_rows
+    return Plan(
+        mode=mode,
+        depth=depth,
+        taps=taps,
+        rows_per_group=rows_per_group,
+        cols_per_group=cols_per_group,
+        col_groups=col_groups,
+        block_rows=max(1, block),
+        groups=-(-g.rows // rows_per_group) * col_groups,
+    )
+
+
+def pack_panels(weights: NDArray[np.generic], layout: Layout, plan: Plan) -> bytes:
+    """[out_c, k_h, k_w, in_c] -> panels of [taps][depth / interleave][columns][interleave]."""
+    out_c = weights.shape[0]
+    flat = weights.reshape(out_c, plan.taps, -1)
+    padded = np.zeros((out_c, plan.taps, plan.depth), weights.dtype)
+    padded[:, :, : flat.shape[2]] = flat
+    parts = []
+    for first in range(0, out_c, layout.tile_cols):
+        chunk = padded[first : first + layout.tile_cols]
+        width = layout.tile_cols
+        while width // 2 >= layout.least_cols and width // 2 >= chunk.shape[0]:
+            width //= 2
+        panel = np.zeros((width, plan.taps, plan.depth), weights.dtype)
+        panel[: chunk.shape[0]] = chunk
+        panel = panel.reshape(width, plan.taps, -1, layout.interleave)
+        parts.append(np.ascontiguousarray(panel.transpose(1, 2, 0, 3)).tobytes())
+    return b"".join(parts)
+
+
+def pack_depthwise(weights: NDArray[np.generic], layout: Layout) -> bytes:
+    """[k_h, k_w, channels] -> [channels / lanes][taps][lanes]."""
+    channels = weights.shape[2]
+    padded = np.zeros((weights.shape[0] * weights.shape[1], _round_up(channels, layout.lanes)), weights.dtype)
+    padded[:, :channels] = weights.reshape(-1, channels)
+    chunks = padded.reshape(padded.shape[0], -1, layout.lanes).transpose(1, 0, 2)
+    return np.ascontiguousarray(chunks).tobytes()
+
+
+def fits_narrow(conv: Convolution) -> bool:
+    """Whether every possible sum is below 2^22, and below 2^15 - 256 once scaled."""
+    if not isinstance(conv.epilogue, Requantization):
+        return False
+    weights = np.abs(conv.weights.astype(np.int64))
+    total = weights.sum(axis=(0, 1) if conv.geometry.depthwise else (1, 2, 3)) * 128
+    bound = total + np.abs(conv.bias.astype(np.int64))
+    scaled = bound * np.abs(conv.epilogue.scale.astype(np.float64))
+    return bool(bound.max() < (1 << 22) - 1 and scaled.max() < (1 << 15) - 256)
+
+
+def _padded(vector: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]:
+    out = np.full(_round_up(vector.size, 16), fill, vector.dtype)
+    out[: vector.size] = vector
+    return out
+
+
+def pack_blob(conv: Convolution, layout: Layout, plan: Plan) -> bytes:
+    """The constant operand of one dispatch."""
+    g, epilogue = conv.geometry, conv.epilogue
+    weights = pack_depthwise(conv.weights, layout) if g.depthwise else pack_panels(conv.weights, layout, plan)
+    bias = _padded(conv.bias)
+    flags, scale, quantized, bounds = 0, b"", (0, 0, 0), (0.0, 0.0)
+    if isinstance(epilogue, Requantization):
+        scale = _padded(epilogue.scale).tobytes()
+        quantized = (epilogue.zero_point, epilogue.low, epilogue.high)
+        if layout.narrow and fits_narrow(conv):
+            flags |= _NARROW
+            bias = bias + np.int32(MAGIC_BITS)
+    elif isinstance(epilogue, Activation):
+        bounds = (epilogue.low, epilogue.high)
+    # A depthwise kernel walks a whole padding row by pixels, the others read one pixel of it.
+    pad_elements = max(g.in_w, g.k_w * g.dilation_w) * g.in_c if g.depthwise else max(g.in_c, plan.depth)
+    pad = np.full(pad_elements + 64, conv.pad_value, conv.weights.dtype).tobytes()
+    parts, offsets, at = [], [], _ALIGNMENT * 3
+    for part in (bias.tobytes(), scale, weights, pad):
+        offsets.append(at)
+        parts.append(part.ljust(_round_up(len(part), _ALIGNMENT), b"\0"))
+        at += len(parts[-1])
+    head = struct.pack(
+        "<28i2f4i",
+        g.batch, g.in_h, g.in_w, g.in_c, g.out_h, g.out_w, g.out_c,
+        g.k_h, g.k_w, g.stride_h, g.stride_w, g.dilation_h, g.dilation_w, g.pad_top, g.pad_left,
+        plan.mode, flags, plan.depth, plan.taps, g.rows, plan.rows_per_group, plan.cols_per_group,
+        plan.col_groups, plan.block_rows, conv.pad_value, *quantized, *bounds, *offsets,
+    )  # fmt: skip
+    return head.ljust(_ALIGNMENT * 3, b"\0") + b"".join(parts)

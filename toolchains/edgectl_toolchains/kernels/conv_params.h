@@ -1,0 +1,93 @@
+/* What every convolution-shaped kernel is told: the head of its constant operand.
+ *
+ * One constant ("blob") per dispatch holds this record, then bias, scales, packed weights and a
+ * row of padding, at byte offsets from the blob's start. The host writes it (codegen/kernels/
+ * packing.py); field order is the wire format between the two, all fields are 32 bits.
+ */
+#ifndef EDGECTL_CONV_PARAMS_H
+#define EDGECTL_CONV_PARAMS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum conv_mode {
+  CONV_DIRECT = 0, /* 1x1, stride 1, no padding: the input is the left matrix as it lies */
+  CONV_TAPS = 1,   /* k x k through one pointer per tap and pixel (indirection) */
+  CONV_PACKED = 2, /* a few rows of im2col on the stack: few channels, odd depths */
+};
+
+enum conv_flags {
+  /* |accumulator| < 2^22 and |accumulator * scale| < 2^15 - 256 are proven for these weights, so
+   * the accumulator may live in a float's mantissa and narrowing needs no saturation. */
+  CONV_NARROW = 1,
+};
+
+struct conv_params {
+  int32_t batch, in_h, in_w, in_c;
+  int32_t out_h, out_w, out_c;
+  int32_t k_h, k_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
+  int32_t mode, flags;
+  int32_t depth;          /* elements of one tap (CONV_PACKED: of the whole row), padded */
+  int32_t taps;           /* 1 unless CONV_TAPS or depthwise */
+  int32_t rows;           /* output pixels: batch * out_h * out_w */
+  int32_t rows_per_group; /* output pixels of one workgroup */
+  int32_t cols_per_group; /* output channels of one workgroup, whole panels */
+  int32_t col_groups;     /* workgroups along the channels; they vary fastest */
+  int32_t block_rows;     /* output pixels whose pointers or im2col rows are kept at a time */
+  int32_t in_zp, out_zp, q_min, q_max;
+  float act_min, act_max;
+  int32_t bias_at, scale_at, weights_at, pad_at; /* byte offsets into the blob */
+};
+
+/* Accumulators stay in registers only if every loop over them is gone before they are promoted. */
+#define UNROLL _Pragma("clang loop unroll(full)")
+#define ROLLED _Pragma("clang loop unroll(disable) vectorize(disable)")
+#define INLINE static inline __attribute__((always_inline))
+/* Hidden: a default symbol would be called through a PLT, which IREE's ELF loader does not fill. */
+#define KERNEL __attribute__((visibility("hidden")))
+
+#if defined(__aarch64__) && !defined(EDGECTL_PORTABLE)
+#define USE_NEON 1
+#include <arm_neon.h>
+#else
+#define USE_NEON 0
+#endif
+
+INLINE int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
+
+INLINE void store_some(uint8_t *to, const uint8_t *from, int32_t count) {
+  ROLLED for (int32_t i = 0; i < count; ++i) to[i] = from[i];
+}
+
+/* Freestanding objects have no libc; the compiler may still turn plain loops into calls, so these
+ * stay volatile-free but small, and are built with -fno-builtin. */
+INLINE void copy_bytes(uint8_t *to, const uint8_t *from, int32_t count) {
+  for (; count >= 8; count -= 8, to += 8, from += 8) __builtin_memcpy(to, from, 8);
+  for (; count > 0; --count) *to++ = *from++;
+}
+
+/* Where output pixel `row` reads its first tap. */
+struct pixel {
+  int32_t image, y, x;
+};
+
+INLINE struct pixel locate(const struct conv_params *p, int32_t row) {
+  const int32_t plane = p->out_h * p->out_w;
+  struct pixel at;
+  at.image = row / plane;
+  const int32_t rest = row - at.image * plane;
+  const int32_t oy = rest / p->out_w;
+  at.y = oy * p->stride_h - p->pad_top;
+  at.x = (rest - oy * p->out_w) * p->stride_w - p->pad_left;
+  return at;
+}
+
+/* The tap's pixel of the input, or the padding row when it lies outside. */
+INLINE const uint8_t *tap_pointer(const struct conv_params *p, const uint8_t *in, const uint8_t *pad,
+                                  struct pixel at, int32_t ky, int32_t kx, int32_t element) {
+  const int32_t y = at.y + ky * p->dilation_h, x = at.x + kx * p->dilation_w;
+  if ((uint32_t)y >= (uint32_t)p->in_h || (uint32_t)x >= (uint32_t)p->in_w) return pad;
+  return in + ((size_t)(at.image * p->in_h + y) * p->in_w + x) * ((size_t)p->in_c * element);
+}
+
+#endif
