@@ -24,6 +24,7 @@ from paramiko.sftp import CMD_DATA, CMD_READ, CMD_WRITE, int64
 from edgectl.errors import ConnectionFailedError, DeviceError, UsageError
 from edgectl.remote.base import PARTIAL_SUFFIX, Progress
 from edgectl.remote.deadlines import closed_after
+from edgectl.remote.transport import connection_ended
 
 __all__ = ["SftpSession", "open_sftp"]
 
@@ -47,7 +48,7 @@ def open_sftp(transport: paramiko.Transport, label: str, timeout_s: float) -> Sf
                 client = paramiko.SFTPClient(channel)
             except (SSHException, OSError, EOFError) as error:
                 channel.close()
-                if not transport.is_active() or expiry.expired:
+                if expiry.expired or connection_ended(transport):
                     raise
                 raise DeviceError(
                     f"{label} has no SFTP server",

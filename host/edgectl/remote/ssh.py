@@ -38,7 +38,7 @@ _MAX_JUMPS = 8
 class SshDevice:
     """A machine reached over SSH (`edgectl.remote.Device`); made by `connect`.
 
-    Not for use from several threads at once.
+    Commands may run side by side in several threads; files go one at a time.
     """
 
     def __init__(

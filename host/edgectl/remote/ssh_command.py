@@ -20,6 +20,7 @@ from paramiko import SSHException
 from edgectl.errors import ConnectionFailedError, DeviceError
 from edgectl.remote.base import CommandResult, describe_command
 from edgectl.remote.deadlines import Deadline, closed_after
+from edgectl.remote.transport import connection_ended
 
 __all__ = ["RemoteCommand"]
 
@@ -39,6 +40,7 @@ exit 0
 """Ends the process group of process $1: politely, and after two seconds for sure."""
 
 _MAX_OUTPUT_BYTES = 256 << 20
+_GRACE_S = 2.0
 _SLICE_S = 0.25  # how often waiting looks whether the time is up
 
 
@@ -59,17 +61,14 @@ class RemoteCommand:
     ) -> CommandResult:
         """See `Device.run`."""
         deadline = Deadline(timeout_s)
-        channel = self._open(["sh", "-c", _START, "edgectl", self._token, *self.argv], timeout_s)
+        limit_s = min(self.channel_timeout_s, timeout_s)
+        channel = self._open(limit_s)
         stop = threading.Event()
         try:
-            threads = [
-                threading.Thread(target=self._read, args=("stdout", channel.recv, stop)),
-                threading.Thread(target=self._read, args=("stderr", channel.recv_stderr, stop)),
-                threading.Thread(target=self._write, args=(channel, stdin, stop)),
-            ]
-            for thread in threads:
-                thread.daemon = True
-                thread.start()
+            self._thread(self._read, "stdout", channel.recv, stop)
+            self._thread(self._read, "stderr", channel.recv_stderr, stop)
+            self._start(channel, limit_s)
+            self._thread(self._write, channel, stdin, stop)
             stdout, stderr = self._collect(deadline, on_stderr)
             exit_code = self._exit_code(channel, deadline)
         except BaseException:
@@ -81,19 +80,13 @@ class RemoteCommand:
             channel.close()
         return CommandResult(argv=self.argv, exit_code=exit_code, stdout=stdout, stderr=stderr)
 
-    def _open(self, argv: list[str], timeout_s: float) -> paramiko.Channel:
+    @staticmethod
+    def _thread(target: Callable[..., None], *arguments: object) -> None:
+        threading.Thread(target=target, args=arguments, daemon=True).start()
+
+    def _open(self, limit_s: float) -> paramiko.Channel:
         try:
-            channel = self.transport.open_session(timeout=min(self.channel_timeout_s, timeout_s))
-            limit_s = min(self.channel_timeout_s, timeout_s)
-            with closed_after(limit_s, channel.close) as expiry:
-                channel.settimeout(_SLICE_S)
-                try:
-                    channel.exec_command(shlex.join(argv))
-                except SSHException:
-                    channel.close()
-                    if expiry.expired:
-                        raise self._broken(f"no answer within {limit_s:g} s") from None
-                    raise
+            channel = self.transport.open_session(timeout=limit_s)
         except paramiko.ChannelException as error:
             raise DeviceError(
                 f"{self.label} refuses to open another session: {error.text}",
@@ -101,7 +94,18 @@ class RemoteCommand:
             ) from error
         except (SSHException, OSError, EOFError) as error:
             raise self._broken(str(error)) from error
+        channel.settimeout(_SLICE_S)
         return channel
+
+    def _start(self, channel: paramiko.Channel, limit_s: float) -> None:
+        command = shlex.join(["sh", "-c", _START, "edgectl", self._token, *self.argv])
+        with closed_after(limit_s, channel.close) as expiry:
+            try:
+                channel.exec_command(command)
+            except (SSHException, OSError, EOFError) as error:
+                channel.close()
+                why = f"no answer within {limit_s:g} s" if expiry.expired else str(error)
+                raise self._broken(why) from error
 
     def _read(self, name: str, receive: Callable[[int], bytes], stop: threading.Event) -> None:
         while not stop.is_set():
@@ -173,8 +177,14 @@ class RemoteCommand:
             if deadline.expired:
                 raise self._too_long(deadline.seconds)
         code = channel.exit_status
+        if code < 0 and not connection_ended(self.transport):
+            raise DeviceError(
+                f"{describe_command(self.argv)} on {self.label} was killed",
+                cause="the device ran out of memory, or somebody ended it there",
+                next_step="on the device: sudo dmesg | tail",
+            )
         if code < 0:
-            raise self._broken("no exit code came back")
+            raise self._broken("the connection ended before the command did")
         return code
 
     def _too_long(self, seconds: float) -> DeviceError:
@@ -193,8 +203,10 @@ class RemoteCommand:
         )
 
     def _end_on_device(self) -> None:
-        process_id = self._process_id
-        if process_id is None or not process_id.isdigit() or not self.transport.is_active():
+        if not self.transport.is_active():
+            return
+        process_id = self._await_process_id()
+        if process_id is None or not process_id.isdigit():
             return
         with suppress(SSHException, OSError, EOFError):
             channel = self.transport.open_session(timeout=5.0)
@@ -202,3 +214,17 @@ class RemoteCommand:
                 channel.exec_command(shlex.join(["sh", "-c", _END, "edgectl", process_id]))
                 channel.status_event.wait(5.0)
             channel.close()
+
+    def _await_process_id(self) -> str | None:
+        """The process id, also when the command is so young that it has not come yet."""
+        deadline = Deadline(_GRACE_S)
+        stderr = bytearray()
+        while self._process_id is None and not deadline.expired:
+            with suppress(queue.Empty):
+                name, data = self._events.get(timeout=deadline.remaining_s(at_most=_SLICE_S))
+                if name == "stderr":
+                    if not data:
+                        break
+                    stderr += data
+                    self._without_header(stderr, data)
+        return self._process_id

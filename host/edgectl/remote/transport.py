@@ -19,7 +19,15 @@ from edgectl.errors import ConnectionFailedError
 from edgectl.remote.host_keys import HostKeyVerifier
 from edgectl.remote.ssh_options import SshOptions
 
-__all__ = ["ByteStream", "Heartbeat", "StrictTransport", "WatchedStream", "open_transport"]
+__all__ = [
+    "ByteStream",
+    "Heartbeat",
+    "StrictTransport",
+    "WatchedStream",
+    "connection_ended",
+    "is_worth_retrying",
+    "open_transport",
+]
 
 # Without a handler, paramiko's tracebacks of expected failures would reach the user's terminal.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -184,6 +192,16 @@ def _handshake_error(
 
 class _EndedEarlyError(ConnectionFailedError):
     """The peer hung up before it said anything: worth one more try."""
+
+
+def connection_ended(transport: paramiko.Transport) -> bool:
+    """Whether the whole connection is gone, and not just the channel that failed.
+
+    paramiko closes the channels of a broken connection before it says that it is broken.
+    """
+    if transport.is_active():
+        transport.join(0.5)
+    return not transport.is_active()
 
 
 def is_worth_retrying(error: ConnectionFailedError) -> bool:

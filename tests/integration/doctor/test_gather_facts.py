@@ -27,10 +27,17 @@ from edgectl_runner import system_facts
 from edgectl_runner.contract import SystemSample, from_document
 from support.sshd import running_sshd
 
+QUIET = {"HOME": "/nonexistent-home"}
+"""Without a home, further interpreters there are not looked for, which takes its time."""
+
+
+def here_with(environment: dict[str, str]) -> LocalDevice:
+    return LocalDevice(environment={**QUIET, **environment})
+
 
 @pytest.fixture(scope="module")
 def here() -> DeviceFacts:
-    return gather_facts(LocalDevice())
+    return gather_facts(here_with({}))
 
 
 def test_facts_of_this_computer(here: DeviceFacts) -> None:
@@ -63,8 +70,8 @@ def test_the_device_says_where_edgectls_folder_is(tmp_path: Path) -> None:
 
 
 def test_emulated_devices_say_so() -> None:
-    assert gather_facts(LocalDevice(environment={"EDGECTL_EMULATED": "1"})).emulated
-    assert gather_facts(LocalDevice(emulated=True)).emulated
+    assert gather_facts(here_with({"EDGECTL_EMULATED": "1"})).emulated
+    assert gather_facts(LocalDevice(emulated=True, environment=QUIET)).emulated
 
 
 def without_python(folder: Path) -> dict[str, str]:
@@ -79,7 +86,7 @@ def without_python(folder: Path) -> dict[str, str]:
 
 
 def test_shell_tells_the_same_where_python_is_missing(here: DeviceFacts, tmp_path: Path) -> None:
-    facts = gather_facts(LocalDevice(environment=without_python(tmp_path / "bin")))
+    facts = gather_facts(here_with(without_python(tmp_path / "bin")))
     assert facts.method == "sh"
     assert facts.pythons == ()
     same = (
@@ -107,7 +114,7 @@ def interpreters() -> Iterator[object]:
 @pytest.mark.parametrize(("path", "minor"), list(interpreters()))
 def test_every_python_from_3_7_on_runs_the_script(path: str, minor: int, tmp_path: Path) -> None:
     (tmp_path / "python3").symlink_to(path)
-    device = LocalDevice(environment={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    device = here_with({"PATH": f"{tmp_path}:/usr/bin:/bin"})
     facts = gather_facts(device)
     assert facts.method == ("python" if minor >= 7 else "sh")
     assert any(python.minor == (3, minor) for python in facts.pythons)
@@ -192,7 +199,7 @@ def test_vcgencmd_is_believed(tmp_path: Path, answer: str, flags: int | None, ho
     tool = folder / "vcgencmd"
     tool.write_text(f'#!/bin/sh\n[ "$1" = get_throttled ] && echo "{answer}"\n')
     tool.chmod(0o755)
-    facts = gather_facts(LocalDevice(environment={"PATH": f"{folder}:{environment['PATH']}"}))
+    facts = gather_facts(here_with({"PATH": f"{folder}:{environment['PATH']}"}))
     assert facts.method == how
     assert facts.sample.throttle_flags == flags
     assert facts.throttle_source == (None if flags is None else "vcgencmd")
@@ -205,7 +212,7 @@ def test_read_only_full_and_small_file_systems(tmp_path: Path) -> None:
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("mounting a small file system needs root")
     try:
-        device = LocalDevice(environment={"EDGECTL_ROOT": str(folder / "edgectl")})
+        device = here_with({"EDGECTL_ROOT": str(folder / "edgectl")})
         disk = gather_facts(device).root_disk
         assert disk is not None
         assert (disk.path, disk.filesystem, disk.forgets) == (str(folder), "tmpfs", True)
@@ -220,7 +227,7 @@ def test_read_only_full_and_small_file_systems(tmp_path: Path) -> None:
         assert disk.free_bytes <= 8192
         assert disk.read_only
         shell = without_python(tmp_path / "bin")
-        device = LocalDevice(environment={"EDGECTL_ROOT": str(folder / "edgectl"), **shell})
+        device = here_with({"EDGECTL_ROOT": str(folder / "edgectl"), **shell})
         by_shell = gather_facts(device).root_disk
         assert by_shell is not None
         assert (by_shell.free_bytes, by_shell.writable) == (disk.free_bytes, False)

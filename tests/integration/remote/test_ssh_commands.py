@@ -127,7 +127,7 @@ hostile = st.lists(
 
 
 @settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(arguments=hostile)
 def test_hostile_arguments_arrive_byte_for_byte(device: SshDevice, arguments: list[str]) -> None:
@@ -139,3 +139,31 @@ def test_hostile_arguments_arrive_byte_for_byte(device: SshDevice, arguments: li
 def test_emulated_is_what_the_device_says(device: SshDevice) -> None:
     assert device.emulated is False
     assert device.label.endswith(device.label.rpartition("@")[2])
+
+
+def test_ctrl_c_right_after_the_start_leaves_nothing_running(device: SshDevice) -> None:
+    mark = f"7{os.getpid() % 10000}.3"
+    for delay_s in (0.01, 0.1, 0.3):
+        timer = threading.Timer(delay_s, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            device.run(["sleep", mark], timeout_s=20)
+        assert gone(mark), delay_s
+
+
+def test_command_whose_whole_session_is_killed(device: SshDevice) -> None:
+    """As the out-of-memory killer may do it: no exit code comes back, the connection stays."""
+    with pytest.raises(DeviceError, match="was killed"):
+        device.run(["sh", "-c", "kill -KILL $PPID"], timeout_s=10)
+    assert device.run(["echo", "usable"]).stdout == b"usable\n"
+
+
+def test_commands_side_by_side(device: SshDevice) -> None:
+    held: list[bytes] = []
+    thread = threading.Thread(
+        target=lambda: held.append(device.run(["sh", "-c", "sleep 1; echo held"]).stdout)
+    )
+    thread.start()
+    assert [device.run(["echo", str(i)]).stdout for i in range(3)] == [b"0\n", b"1\n", b"2\n"]
+    thread.join(10)
+    assert held == [b"held\n"]
