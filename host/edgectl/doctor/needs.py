@@ -17,9 +17,14 @@ _RUNTIME_INODES = 2500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """``target`` is ``None`` when no model is at hand; the defaults fit runtime and a model."""
+    """``target`` is ``None`` when no model is at hand; the defaults fit runtime and a model.
+
+    ``memory_required`` says that ``memory_bytes`` was measured and not guessed, so that having
+    less is fatal.
+    """
 
     target: Target | None = None
     disk_bytes: int = _RUNTIME_BYTES
     inodes: int = _RUNTIME_INODES
     memory_bytes: int = 96 << 20
+    memory_required: bool = False

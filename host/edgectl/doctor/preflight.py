@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgectl.doctor.device import DEVICE_CHECKS
 from edgectl.doctor.needs import Needs
 from edgectl.doctor.result import Status
@@ -12,13 +14,24 @@ from edgectl_toolchains import Target
 __all__ = ["preflight"]
 
 
-def preflight(facts: DeviceFacts, target: Target, *, needed_bytes: int, needed_inodes: int) -> None:
+def preflight(
+    facts: DeviceFacts,
+    target: Target,
+    *,
+    needed_bytes: int,
+    needed_inodes: int,
+    needed_memory_bytes: int | None = None,
+) -> None:
     """Runs every check of the device and reports all fatal problems at once.
+
+    ``needed_memory_bytes`` is the model's peak, if somebody knows it.
 
     Raises:
         DeviceError: something that the deployment needs is missing.
     """
     needs = Needs(target=target, disk_bytes=needed_bytes, inodes=needed_inodes)
+    if needed_memory_bytes is not None:
+        needs = replace(needs, memory_bytes=needed_memory_bytes, memory_required=True)
     results = [check(facts, needs) for check in DEVICE_CHECKS]
     fatal = [result for result in results if result.status is Status.FAILED]
     if fatal:

@@ -98,9 +98,8 @@ class _Login:
         except paramiko.BadAuthenticationType as error:
             self.allowed = set(error.allowed_types)
             self.tried.append(f"{name}: refused")
-        except paramiko.AuthenticationException as error:
-            reason = "no answer in time" if "timeout" in str(error).lower() else "refused"
-            self.tried.append(f"{name} ({fingerprint(key.asbytes())}): {reason}")
+        except paramiko.AuthenticationException:
+            self.tried.append(f"{name} ({fingerprint(key.asbytes())}): refused")
         except SSHException as error:
             self.tried.append(f"{name}: {error}")  # the agent declined, or no common algorithm
         else:
@@ -181,6 +180,13 @@ class _Login:
         try:
             return list(action() or ())
         except (SSHException, EOFError, OSError) as error:
+            if str(error) == "Authentication timeout.":
+                raise ConnectionFailedError(
+                    f"{self.label} did not answer for {self.transport.auth_timeout:g} s while"
+                    " logging in",
+                    cause="the connection broke, or the device is overloaded",
+                    next_step="try again; if the device is slow, with --ssh-timeout 60",
+                ) from error
             if self.transport.is_active() or isinstance(error, paramiko.BadAuthenticationType):
                 raise
             if self.tried or self.offered:

@@ -30,12 +30,17 @@ _DEFAULT_ORDER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostKeyVerifier:
-    """What is known about one host before it shows its key."""
+    """What is known about one host before it shows its key.
+
+    ``portless`` holds the keys of the same host without its port: as in OpenSSH they may vouch
+    for another port, and count for nothing when they differ.
+    """
 
     settings: HostSettings
     options: SshOptions
     name: str
     known: KnownKeys
+    portless: KnownKeys
 
     @classmethod
     def of(cls, settings: HostSettings, options: SshOptions) -> HostKeyVerifier:
@@ -50,7 +55,10 @@ class HostKeyVerifier:
         if known.skipped:
             more = f" (and {len(known.skipped) - 1} more lines)" if len(known.skipped) > 1 else ""
             options.warn(f"skipped {known.skipped[0]}{more}")
-        return cls(settings=settings, options=options, name=name, known=known)
+        portless = KnownKeys()
+        if settings.port != 22 and settings.host_key_alias is None:
+            portless = known_keys(settings.known_hosts_files, [settings.hostname.lower()])
+        return cls(settings=settings, options=options, name=name, known=known, portless=portless)
 
     def algorithm_order(self) -> tuple[str, ...]:
         """Host key algorithms to ask for: those of the keys that are known come first.
@@ -59,7 +67,7 @@ class HostKeyVerifier:
         (paramiko/paramiko#67). The others follow so that a host which lost its key gets the
         message about changed keys, not one about algorithms.
         """
-        types = {key.key_type for key in self.known.keys}
+        types = {key.key_type for key in self.known.keys or self.portless.keys}
         known = tuple(a for a in _DEFAULT_ORDER if _key_type(a) in types)
         return known + tuple(a for a in _DEFAULT_ORDER if a not in known)
 
@@ -94,6 +102,8 @@ class HostKeyVerifier:
                 f" (ssh-keygen -R {shlex.quote(self.name)} -f {self._file_of_first_key()}) and"
                 " connect again",
             )
+        if any(known.blob == blob for known in self.portless.keys):
+            return
         self._accept_unknown(key_type, blob, shown)
 
     def _accept_unknown(self, key_type: str, blob: bytes, shown: str) -> None:
@@ -120,7 +130,14 @@ class HostKeyVerifier:
         )
 
     def _refuse_revoked(self, key_type: str, blob: bytes) -> None:
-        where = next((key.where for key in self.known.revoked if key.blob == blob), None)
+        where = next(
+            (
+                key.where
+                for key in (*self.known.revoked, *self.portless.revoked)
+                if key.blob == blob
+            ),
+            None,
+        )
         if where is None and self.settings.revoked_keys_file is not None:
             where = _revoked_in(self.settings.revoked_keys_file, blob)
         if where is not None:

@@ -63,6 +63,11 @@ class KeyFile:
                 continue
             if key is not None:
                 return key
+        if tries == 0 and options.ask is not None:
+            raise AuthenticationError(
+                f"the key {self.path} is encrypted, and no passphrase was given",
+                next_step=f"run the command again, or use the agent: ssh-add {self.path}",
+            )
         if tries == 0:
             raise AuthenticationError(
                 f"the key {self.path} is encrypted, and there is nobody to ask for its passphrase",

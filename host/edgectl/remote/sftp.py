@@ -26,7 +26,7 @@ from edgectl.remote.base import PARTIAL_SUFFIX, Progress
 from edgectl.remote.deadlines import closed_after
 from edgectl.remote.transport import connection_ended
 
-__all__ = ["SftpSession", "open_sftp"]
+__all__ = ["SftpSession", "UnexplainedFailureError", "open_sftp"]
 
 _CHUNK_BYTES = 32 * 1024  # the largest request that every server takes
 _REQUESTS_UNDER_WAY = 32  # 1 MiB: as much as a break of the connection can cost
@@ -251,6 +251,10 @@ class SftpSession:
             raise _device_error(self.label, path, error) from error
 
 
+class UnexplainedFailureError(DeviceError):
+    """SFTP's "Failure": it has no code for a full disk, nor for much else."""
+
+
 @contextmanager
 def _opened(source: Path | bytes) -> Iterator[tuple[BinaryIO, int]]:
     if isinstance(source, bytes):
@@ -273,8 +277,7 @@ def _device_error(label: str, path: str, error: OSError) -> DeviceError:
             f"no permission for {path} on {label}",
             next_step=f"on the device: ls -ld {folder}",
         )
-    # SFTP has no code for a full disk; the caller looks at the file system (see SshDevice.put).
-    return DeviceError(f"{path} on {label}: {error.strerror or error}")
+    return UnexplainedFailureError(f"{path} on {label}: {error.strerror or error}")
 
 
 def _too_large(source: str, label: str, size: int, max_bytes: int) -> DeviceError:

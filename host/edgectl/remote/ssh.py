@@ -17,7 +17,7 @@ from edgectl.remote.authentication import authenticate
 from edgectl.remote.base import PARTIAL_SUFFIX, CommandResult, Progress
 from edgectl.remote.destination import parse_destination
 from edgectl.remote.host_keys import HostKeyVerifier
-from edgectl.remote.sftp import SftpSession, open_sftp
+from edgectl.remote.sftp import SftpSession, UnexplainedFailureError, open_sftp
 from edgectl.remote.ssh_command import RemoteCommand
 from edgectl.remote.ssh_config import HostSettings, host_settings
 from edgectl.remote.ssh_options import SshOptions
@@ -119,7 +119,7 @@ class SshDevice:
         except ConnectionFailedError as error:
             self._drop_session()
             raise self._explained(error) from error
-        except DeviceError as error:
+        except UnexplainedFailureError as error:
             self._drop_session()
             full = self._full_disk(destination)
             self._remove_partial(destination)
@@ -168,7 +168,7 @@ class SshDevice:
                 self._session().remove(destination + PARTIAL_SUFFIX, stall_s=5.0)
 
     def _full_disk(self, destination: str) -> DeviceError | None:
-        """SFTP says only "Failure" when the disk is full; the file system says more."""
+        """What the file system says about a failure that SFTP has no word for."""
         folder = posixpath.dirname(destination) or "."
         for option, what in (("-Pk", "KiB"), ("-Pi", "inodes")):
             with suppress(EdgectlError, ValueError, IndexError):

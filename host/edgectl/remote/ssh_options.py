@@ -34,6 +34,7 @@ class SshOptions:
 
     ``ask`` shows a prompt for a passphrase or password; without it, ``askpass`` (a program, as
     OpenSSH's SSH_ASKPASS) is run. Secrets are never read from flags or variables.
+    ``banner_timeout_s`` limits the wait for the first line, and again for the handshake.
     ``dead_peer_s`` is how long the device may be silent before the connection counts as lost.
     """
 

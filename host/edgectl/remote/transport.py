@@ -45,7 +45,6 @@ _MACS = (
     "hmac-sha2-256-etm@openssh.com",
     "hmac-sha2-512-etm@openssh.com",
 )
-_HANDSHAKE_S = 15.0
 
 
 class ByteStream(Protocol):
@@ -133,14 +132,14 @@ def open_transport(
     started = time.monotonic()
     transport = StrictTransport(WatchedStream(stream), verifier.algorithm_order())
     transport.banner_timeout = options.banner_timeout_s
-    transport.handshake_timeout = _HANDSHAKE_S
+    transport.handshake_timeout = options.banner_timeout_s
     transport.auth_timeout = options.auth_timeout_s
     transport.channel_timeout = options.channel_timeout_s
     done = threading.Event()
     try:
         transport.start_client(done)
         # The thread ends by itself at its own limits; this one is for lines that drip in.
-        finished = done.wait(options.banner_timeout_s + _HANDSHAKE_S)
+        finished = done.wait(2 * options.banner_timeout_s + 1.0)
         if not finished or not transport.is_active():
             raise _handshake_error(transport, label, options, waited_s=time.monotonic() - started)
         key = transport.get_remote_server_key()

@@ -170,3 +170,17 @@ def test_user_known_hosts_file_of_the_configuration_is_used(
         f'UserKnownHostsFile "{tmp_path / "hosts here"}" /dev/null\n'
     )
     connect(sshd.destination, options=options_for(identity_file=sshd.user_key)).close()
+
+
+def test_key_known_without_port_vouches_for_another_port_and_no_more(
+    sshd: Sshd, options_for: Options, home: Path, tmp_path: Path
+) -> None:
+    known_hosts(home, f"127.0.0.1 {public_line(sshd.host_keys[0])}\n")
+    connect(sshd.destination, options=options_for(identity_file=sshd.user_key)).close()
+    other = make_key(tmp_path / "other")
+    known_hosts(home, f"127.0.0.1 {public_line(other)}\n")
+    with pytest.raises(HostKeyError, match="unknown"):
+        connect(sshd.destination, options=options_for(identity_file=sshd.user_key))
+    known_hosts(home, f"@revoked 127.0.0.1 {public_line(sshd.host_keys[0])}\n{sshd.known_line}")
+    with pytest.raises(HostKeyError, match="REVOKED"):
+        connect(sshd.destination, options=options_for(identity_file=sshd.user_key))

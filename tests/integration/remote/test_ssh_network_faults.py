@@ -251,3 +251,19 @@ def test_cut_anywhere_during_login_is_a_connection_error(sshd: Sshd, options_for
             with pytest.raises(ConnectionFailedError) as caught:
                 connect(address(proxy, sshd), options=options)
             assert caught.value.next_step, share
+
+
+def test_stuck_anywhere_during_login_ends_in_time(sshd: Sshd, options_for: Options) -> None:
+    limits = {"connect_timeout_s": 1.0, "banner_timeout_s": 1.0, "auth_timeout_s": 1.0}
+    with ToxicProxy(sshd.port) as proxy:
+        options = through(proxy, sshd, options_for, channel_timeout_s=1.0, **limits)
+        connect(address(proxy, sshd), options=options).close()
+        login_bytes = proxy.bytes_up
+        for share in (0.01, 0.5, 0.7, 0.8, 0.9):
+            proxy.toxics.blackhole = False
+            proxy.toxics.blackhole_after = proxy.bytes_up + int(share * login_bytes)
+            started = time.monotonic()
+            with pytest.raises(ConnectionFailedError) as caught:
+                connect(address(proxy, sshd), options=options).run(["true"], timeout_s=1.0)
+            assert time.monotonic() - started < 4, share
+            assert caught.value.next_step, share

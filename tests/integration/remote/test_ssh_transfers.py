@@ -151,6 +151,13 @@ def test_full_disk_is_named_and_freed(device: SshDevice, small_disk: Path, size:
     assert sorted(p.name for p in small_disk.iterdir()) == ["old"]
 
 
+def test_disk_without_inodes_is_named(device: SshDevice, small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,nr_inodes=2", str(small_disk)], check=True)
+    (small_disk / "old").write_bytes(b"old")
+    with pytest.raises(DeviceError, match=r"disk of .* is full: 0 inodes left"):
+        device.put(b"x", str(small_disk / "file"))
+
+
 def test_read_only_folder(device: SshDevice, small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(DeviceError) as caught:

@@ -196,3 +196,10 @@ def test_run_checks_covers_host_and_device() -> None:
     assert {result.where for result in results} == {"host", "device"}
     assert {r.where for r in run_checks(facts=HEALTHY_PI4, host=False)} == {"device"}
     assert {r.where for r in run_checks()} == {"host"}
+
+
+def test_preflight_refuses_a_model_whose_peak_does_not_fit() -> None:
+    facts = spoiled(memory_available_bytes=100 << 20)
+    preflight(facts, RPI4, needed_bytes=1, needed_inodes=1, needed_memory_bytes=100 << 20)
+    with pytest.raises(DeviceError, match="100 MiB available of 4096; 101 MiB are needed"):
+        preflight(facts, RPI4, needed_bytes=1, needed_inodes=1, needed_memory_bytes=101 << 20)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgectl.doctor.needs import Needs
-from edgectl.doctor.result import CheckResult, ok, unknown, warning
+from edgectl.doctor.result import CheckResult, failed, ok, unknown, warning
 from edgectl.remote.facts import DeviceFacts
 
 __all__ = ["check"]
@@ -22,7 +22,8 @@ def check(facts: DeviceFacts, needs: Needs) -> CheckResult:
     if facts.memory_total_bytes is not None:
         shown += f" of {facts.memory_total_bytes >> 20}"
     if available < needs.memory_bytes:
-        return warning(
+        verdict = failed if needs.memory_required else warning
+        return verdict(
             _NAME,
             "device",
             f"{shown}; {needs.memory_bytes >> 20} MiB are needed, so the model may be killed"
