@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -87,14 +88,14 @@ def overridden(names: list[str], arguments: Arguments, options: LoadOptions) -> 
     if not options.inputs and not options.input_specs:
         return arguments
     leaves = input_names(names, arguments)
-    tensors = [i for i, (_, leaf) in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    known = [leaves[i][0] for i in tensors]
     values = [leaf for _, leaf in leaves]
-    free = iter(tensors)
-    from_spec = {spec.name for spec in options.input_specs}
-    for name, tensor in _merged(options):
+    tensors = [i for i, leaf in enumerate(values) if isinstance(leaf, torch.Tensor)]
+    known = [leaves[i][0] for i in tensors]
+    specs = {spec.name for spec in options.input_specs}
+    taken: list[int] = []
+    for name, given in _given(options):
         if name is None:
-            place = next(free, None)
+            place = next((i for i in tensors if i not in taken), None)
             if place is None:
                 raise _too_many(known, options)
         elif name in known:
@@ -104,8 +105,14 @@ def overridden(names: list[str], arguments: Arguments, options: LoadOptions) -> 
                 f"The model has no input {name!r}.",
                 next_step=f"Its inputs are: {', '.join(known) or 'none'}.",
             )
-        expected = leaves[place][1]
-        same = tensor.shape == expected.shape or bool(options.input_specs and name in from_spec)
+        taken.append(place)
+        expected = values[place]
+        tensor = (
+            given
+            if isinstance(given, torch.Tensor)
+            else to_tensor(given.fitted(tuple(expected.shape), dtype_name(expected.dtype)))
+        )
+        same = tensor.shape == expected.shape or bool(options.input_specs and name in specs)
         if tensor.dtype != expected.dtype or tensor.dim() != expected.dim() or not same:
             raise _other_tensor(leaves[place][0], tensor, expected)
         values[place] = tensor
@@ -128,11 +135,17 @@ def without_indices(arguments: Arguments) -> Arguments | None:
     return Arguments(args=args, kwargs=kwargs)
 
 
+def _given(options: LoadOptions) -> Sequence[tuple[str | None, torch.Tensor | GivenInput]]:
+    if options.input_specs:
+        return _merged(options)
+    return [(given.name, given) for given in options.inputs]
+
+
 def _merged(options: LoadOptions) -> list[tuple[str | None, torch.Tensor]]:
     """Specs and files side by side: a file is the data of the spec of its name or position."""
     inputs = list(options.inputs)
     if not options.input_specs:
-        return [(given.name, to_tensor(given.array)) for given in inputs]
+        return [(given.name, to_tensor(given.fitted(None, "float32"))) for given in inputs]
     merged: list[tuple[str | None, torch.Tensor]] = []
     for index, spec in enumerate(options.input_specs):
         given = _taken(inputs, spec)
@@ -140,8 +153,12 @@ def _merged(options: LoadOptions) -> list[tuple[str | None, torch.Tensor]]:
             array = example_array(spec, options.dynamic, seed=options.seed + index)
             merged.append((spec.name, to_tensor(array)))
         else:
-            _check(spec, given, options.dynamic)
-            merged.append((spec.name or given.name, to_tensor(given.array)))
+            sizes = [size if isinstance(size, int) else None for size in spec.shape]
+            # A batch that may vary is a batch of one picture.
+            sizes = [1, *sizes[1:]] if len(sizes) == 4 and sizes[0] is None else sizes
+            array = given.fitted(sizes, spec.dtype)
+            _check(spec, array, spec.name or given.name, options.dynamic)
+            merged.append((spec.name or given.name, to_tensor(array)))
     if inputs:
         raise UsageError(
             f"There are {len(options.inputs)} inputs and {len(options.input_specs)} input specs.",
@@ -158,11 +175,12 @@ def _taken(inputs: list[GivenInput], spec: InputSpec) -> GivenInput | None:
     return chosen
 
 
-def _check(spec: InputSpec, given: GivenInput, dynamic: Sequence[DimensionRange]) -> None:
+def _check(
+    spec: InputSpec, array: np.ndarray, name: str | None, dynamic: Sequence[DimensionRange]
+) -> None:
     ranges = {item.name: item for item in dynamic}
-    shape = given.array.shape
-    fits = len(shape) == len(spec.shape) and given.array.dtype.name == spec.dtype
-    for size, wanted in zip(shape, spec.shape, strict=False):
+    fits = array.ndim == len(spec.shape) and array.dtype.name == spec.dtype
+    for size, wanted in zip(array.shape, spec.shape, strict=False):
         if isinstance(wanted, int):
             fits = fits and size == wanted
         elif wanted is not None and wanted in ranges:
@@ -170,7 +188,7 @@ def _check(spec: InputSpec, given: GivenInput, dynamic: Sequence[DimensionRange]
             fits = fits and size >= ranges[wanted].minimum and (limit is None or size <= limit)
     if not fits:
         raise UsageError(
-            f"Input {spec.name or given.name or 'by position'} is {shape_text(given.array)}, "
+            f"Input {name or 'by position'} is {shape_text(array)}, "
             f"but its --input-spec says {spec}.",
             next_step="Correct one of the two.",
         )

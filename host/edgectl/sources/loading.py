@@ -11,6 +11,7 @@ import numpy as np
 
 from edgectl.errors import UsageError
 from edgectl.sources.archive_limits import check_archive
+from edgectl.sources.images import ImageOptions
 from edgectl.sources.input_specs import parse_dynamic, parse_input_specs
 from edgectl.sources.inputs import read_inputs
 from edgectl.sources.kinds import SourceKind, all_kinds
@@ -34,13 +35,16 @@ def load(
     architecture: str | None = None,
     state_key: str | None = None,
     keep_half: bool = False,
+    images: ImageOptions | None = None,
+    tokenizer: str | None = None,
     seed: int = 0,
 ) -> ExportedModel:
     """Loads and exports a model file or a Python factory.
 
     ``input_specs`` and ``dynamic`` are texts as on the command line (`input_specs`).
     ``architecture`` names the factory for a file that holds only weights, ``state_key`` the entry
-    of a checkpoint that holds them.
+    of a checkpoint that holds them. ``images`` and ``tokenizer`` say how pictures and text among
+    ``inputs`` become tensors. ``keep_half`` leaves half-precision weights as they are.
 
     Raises:
         UsageError: the file or the inputs are not what was asked for.
@@ -52,7 +56,7 @@ def load(
 
     options = LoadOptions(
         input_specs=parse_input_specs(input_specs),
-        inputs=read_inputs(inputs),
+        inputs=read_inputs(inputs, images=images, tokenizer=tokenizer),
         dynamic=tuple(parse_dynamic(text) for text in dynamic),
         architecture=architecture,
         state_key=state_key,
