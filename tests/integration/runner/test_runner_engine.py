@@ -167,6 +167,40 @@ assert float(y[0][0, 0]) == 3.0
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_closing_an_engine_with_worker_threads_unmaps_its_file_at_once(tmp_path: Path) -> None:
+    size = 512
+    weights = np.random.default_rng(0).standard_normal((size, size), np.float32)
+    kind, row = f"tensor<{size}x{size}xf32>", f"tensor<1x{size}xf32>"
+    text = f"""
+func.func @main(%x: {row}) -> {row} {{
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : {row}
+  %i = linalg.fill ins(%z : f32) outs(%e : {row}) -> {row}
+  %w = arith.constant dense<"0x{weights.tobytes().hex().upper()}"> : {kind}
+  %y = linalg.matmul ins(%x, %w : {row}, {kind}) outs(%i : {row}) -> {row}
+  return %y : {row}
+}}
+"""
+    script = f"""
+import numpy as np
+from pathlib import Path
+from test_runner_engine import EntryPoint, result, spec
+from edgectl_runner.engine import Engine
+x = spec("x", (1, {size}))
+entry = EntryPoint(function="main", inputs=(x,), outputs=(result(0, x),), result_count=1)
+path = {str(module(tmp_path, text))!r}
+for i in range(30):
+    engine = Engine.load(Path(path), entry, threads=2)
+    engine.call([np.ones((1, {size}), np.float32)])
+    assert path in Path("/proc/self/maps").read_text()
+    engine.close()
+    assert path not in Path("/proc/self/maps").read_text()
+"""
+    subprocess.run(
+        [sys.executable, "-c", script], cwd=Path(__file__).parent, check=True, timeout=60
+    )
+
+
 def resident_kib() -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
