@@ -11,11 +11,13 @@ import ctypes
 import getpass
 import json
 import os
+import platform
 import re
 import shutil
 import struct
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 
@@ -30,6 +32,7 @@ _HWCAP_NAMES = (
 _HWCAP2_NAMES = {1: "sve2", 13: "i8mm", 14: "bf16"}
 _AT_HWCAP, _AT_HWCAP2 = 16, 26
 
+# The same as `_describe_this_python`, for another interpreter.
 _PROBE = (
     "import json,platform,struct,sys,sysconfig;"
     "print(json.dumps([platform.python_version(),sys.implementation.name,struct.calcsize('P')*8,"
@@ -229,9 +232,14 @@ def _pythons() -> list[dict[str, object]]:
 
 
 def _describe_python(path: str) -> dict[str, object] | None:
-    text = _output([path, "-S", "-E", "-c", _PROBE])
+    # What is running this script is what ``python3`` starts, and needs no starting again.
+    default = os.path.realpath(path) == os.path.realpath(sys.executable)
     try:
-        version, implementation, bits, free_threaded = json.loads(text or "")
+        version, implementation, bits, free_threaded = (
+            _describe_this_python()
+            if default
+            else json.loads(_output([path, "-S", "-E", "-c", _PROBE]) or "")
+        )
     except ValueError:
         return None
     return {
@@ -240,9 +248,17 @@ def _describe_python(path: str) -> dict[str, object] | None:
         "implementation": implementation,
         "bits": bits,
         "free_threaded": free_threaded,
-        # What is running this script is what ``python3`` starts.
-        "default": os.path.realpath(path) == os.path.realpath(sys.executable),
+        "default": default,
     }
+
+
+def _describe_this_python() -> list[object]:
+    return [
+        platform.python_version(),
+        sys.implementation.name,
+        struct.calcsize("P") * 8,
+        bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    ]
 
 
 def _memory(root: str) -> dict[str, int]:

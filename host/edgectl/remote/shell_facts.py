@@ -15,7 +15,9 @@ say edgectl_facts 1
 say board_model "$(first /proc/device-tree/model)"
 say cpu_implementer "$(field /proc/cpuinfo 'CPU implementer')"
 say cpu_part "$(field /proc/cpuinfo 'CPU part')"
-say cpu_features "$(field /proc/cpuinfo 'Features')$(field /proc/cpuinfo 'flags')"
+# Under an emulator of programs, /proc/cpuinfo is the outer machine's.
+case $(uname -m) in x86_64 | i?86) flags=flags ;; *) flags=Features ;; esac
+say cpu_features "$(field /proc/cpuinfo "$flags")"
 say cpu_count "$(getconf _NPROCESSORS_ONLN 2>/dev/null || grep -c ^processor /proc/cpuinfo)"
 say kernel "$(uname -r)"
 say kernel_architecture "$(uname -m)"
