@@ -56,7 +56,7 @@ class Recipe:
 RECIPES: Mapping[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
-        Recipe(name="static_wi8_ai8", method="static"),
+        Recipe(name="static_wi8_ai8", method="static", correct_bias=True),
         Recipe(name="dynamic_wi8_ai8", method="dynamic"),
         Recipe(name="weight_only_wi8", method="weight_only", activation_bits=32),
         Recipe(name="fp16", method="half", weight_bits=16, activation_bits=16),

@@ -13,7 +13,7 @@ quantized, with the errors of all layers before) and the output it should give a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,12 +22,12 @@ from torch.nn import functional as F
 
 from edgectl.graph import constant_of
 from edgectl.quantization.calibrate import Sample
-from edgectl.quantization.operators import CONVOLUTIONS, LINEAR
+from edgectl.quantization.operators import CONVOLUTIONS, LINEAR, TRANSPOSED
 from edgectl.quantization.parameters import INT8_MAX, ActivationParameters
 from edgectl.quantization.plan import Layer, Plan
 from edgectl.quantization.rewrite import quantize_weight
 
-__all__ = ["refine"]
+__all__ = ["refine", "round_to_nearest"]
 
 q = torch.ops.quantized_decomposed
 aten = torch.ops.aten
@@ -66,7 +66,7 @@ class _Walk:
 def refine(
     module: fx.GraphModule,
     plan: Plan,
-    parameters: dict[fx.Node, ActivationParameters],
+    parameters: Mapping[fx.Node, ActivationParameters],
     samples: Sequence[Sample],
     *,
     adaptive_rounding: bool,
@@ -112,6 +112,25 @@ def refine(
             if progress is not None:
                 progress(place + 1, len(nodes))
     return weights, biases
+
+
+def round_to_nearest(
+    module: fx.GraphModule, plan: Plan, parameters: Mapping[fx.Node, ActivationParameters]
+) -> dict[fx.Node, tuple[torch.Tensor, torch.Tensor]]:
+    """int8 weight and scales by layer node, without any data."""
+    weights = {}
+    for node, layer in plan.layers.items():
+        if layer.weight is None:
+            continue
+        weight = constant_of(module, layer.weight)
+        bias_node = _bias_argument(node)
+        bias = None if bias_node is None else constant_of(module, bias_node)
+        if weight is not None:
+            scale = parameters[plan.root(layer.inputs[0])].scale
+            weights[node] = quantize_weight(
+                weight, layer.weight_axis, bias=bias, input_scale=scale
+            )
+    return weights
 
 
 def _through_int8(value: torch.Tensor, chosen: ActivationParameters) -> torch.Tensor:
@@ -163,10 +182,11 @@ def _refine_layer(
     restored = values.float() * scales.reshape(shape)
     weights[node] = (values, scales)
     outputs = [_call(node, x, restored, bias) for x in inputs]
-    if correct_bias and bias is not None:
+    has_bias = node.target in CONVOLUTIONS | LINEAR | TRANSPOSED
+    if correct_bias and has_bias:
         axis = 1 if node.target is not aten.linear.default else outputs[0].dim() - 1
         error = _mean_error(outputs, [exact.value(i, node) for i in range(len(exact))], axis)
-        biases[node] = bias - error
+        biases[node] = -error if bias is None else bias - error
         spread = [1] * outputs[0].dim()
         spread[axis] = -1
         outputs = [y - error.reshape(spread) for y in outputs]

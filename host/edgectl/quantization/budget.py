@@ -1,0 +1,130 @@
+"""Mixed precision by budget: the layers that cost most accuracy stay float until it is enough.
+
+The cost of a layer is the noise that it alone puts on the outputs. Noise of different layers
+adds up nearly independently, so layers are given back to float in the order of noise per
+multiply-accumulate, and the shortest such list that keeps the budget is found by bisection; each
+candidate on the way is a real, fully rounded model, measured on the evaluation data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from edgectl.errors import UnsupportedModelError
+from edgectl.quantization.accuracy import compare_outputs
+from edgectl.quantization.calibrate import Sample
+from edgectl.quantization.operators import Kind, macs_of
+from edgectl.quantization.plan import make_plan
+from edgectl.quantization.prepare import module_path
+
+if TYPE_CHECKING:
+    from edgectl.quantization.quantizer import Candidate, Workbench
+
+__all__ = ["Budget", "search"]
+
+_SENSITIVITY_SAMPLES = 4
+_MOST_SAMPLES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What must hold: a drop in percentage points, an SQNR in dB, or both."""
+
+    max_drop: float | None = None
+    min_sqnr: float | None = None
+    metric: Callable[[Callable[..., Any]], float] | None = None
+
+
+def search(
+    bench: Workbench, data: Iterable[Sample], budget: Budget
+) -> tuple[Candidate, list[dict[str, Any]]]:
+    """The candidate with the fewest float MACs found, and the cost of every layer.
+
+    Raises:
+        UnsupportedModelError: not even the whole float graph keeps the budget (a metric that
+            does not repeat).
+    """
+    from edgectl.quantization.quantizer import outputs_of
+
+    samples = list(islice(iter(data), _MOST_SAMPLES))
+    exact = [outputs_of(bench.module, s) for s in samples]
+    measured: dict[int, tuple[bool, Candidate, dict[str, Any]]] = {}
+    costs = sensitivity(bench)
+    order = [entry["node"] for entry in costs]
+    float_metric = (
+        budget.metric(lambda *x: outputs_of(bench.module, x)) if budget.metric else None
+    )
+
+    def measure(count: int) -> bool:
+        if count not in measured:
+            candidate = bench.candidate(order[:count])
+            found = compare_outputs(exact, (outputs_of(candidate.module, s) for s in samples))
+            drop = None if found.top1 is None else 100.0 - found.top1
+            if budget.metric is not None and float_metric is not None:
+                drop = float_metric - budget.metric(
+                    lambda *x: outputs_of(candidate.module, x)
+                )
+            good = True
+            if budget.max_drop is not None:
+                good = drop is not None and drop <= budget.max_drop + 1e-9
+            if budget.min_sqnr is not None:
+                good = good and found.mean_sqnr_db >= budget.min_sqnr
+            seen = {"drop": drop, "mean_sqnr_db": found.mean_sqnr_db, "float_layers": count}
+            measured[count] = (good, candidate, seen)
+            bench.progress("keep layers in float", len(measured), None)
+        return measured[count][0]
+
+    low, high = -1, 0
+    while not measure(high):
+        if high == len(order):
+            raise UnsupportedModelError(
+                "The accuracy budget cannot be kept: "
+                f"{measured[high][2]} with no integer layer left.",
+                cause="The metric gives other numbers for the same model, or the budget is < 0.",
+            )
+        low, high = high, min(len(order), max(1, 2 * high))
+    while high - low > 1:
+        middle = (low + high) // 2
+        if measure(middle):
+            high = middle
+        else:
+            low = middle
+    return measured[high][1], costs
+
+
+def sensitivity(bench: Workbench) -> list[dict[str, Any]]:
+    """Each product's share of the output noise, worst per multiply-accumulate first."""
+    from edgectl.quantization.quantizer import outputs_of
+
+    plan = make_plan(bench.module, bench.recipe)
+    products = [n for n, layer in plan.layers.items() if layer.kind is Kind.PRODUCT]
+    names = [n.name for n in products]
+    samples = list(bench.samples[:_SENSITIVITY_SAMPLES])
+    exact = [outputs_of(bench.module, s) for s in samples]
+    rounded = bench.rounded(plan)
+    entries = []
+    for index, node in enumerate(products):
+        others = [name for name in names if name != node.name]
+        alone = bench.candidate(others, rounded=rounded).module
+        noise = sum(
+            float(((a - b).double() ** 2).sum())
+            for s, wanted in zip(samples, exact, strict=True)
+            for a, b in zip(wanted, outputs_of(alone, s), strict=True)
+            if isinstance(a, torch.Tensor) and a.is_floating_point()
+        )
+        entries.append(
+            {
+                "node": node.name,
+                "module": module_path(node),
+                "macs": macs_of(node),
+                "noise": noise,
+            }
+        )
+        bench.progress("measure sensitivity", index + 1, len(products))
+    entries.sort(key=lambda e: -e["noise"] / max(e["macs"], 1))
+    return entries
