@@ -30,6 +30,7 @@ from edgectl_runner.sessions import check_session, check_token, hold_session, re
 from edgectl_runner.space import check_space
 from edgectl_runner.store import Store
 from edgectl_runner.trust import check_runtime
+from edgectl_runner.versions import collect_versions
 
 __all__ = ["VERBS"]
 
@@ -291,11 +292,13 @@ def pin(store: Store, request: Document) -> Document:
 
 
 def gc(store: Store, request: Document) -> Document:
-    """Removes releases that are neither current, previous nor pinned, and unused objects."""
+    """Removes releases that are neither current, previous nor pinned, and all that is unused."""
     dry_run = request.get("dry_run", False) is True
     who = _who(request)
     with _changing(store, request, "gc"):
         removed, freed = store.collect(keep=frozenset(), who=who, dry_run=dry_run)
+        versions, version_bytes = collect_versions(store.root, dry_run=dry_run)
+    removed, freed = removed + versions, freed + version_bytes
     return {"removed": removed, "freed_bytes": freed, "dry_run": dry_run}
 
 

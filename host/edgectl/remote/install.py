@@ -19,11 +19,10 @@ from typing import Any
 
 from edgectl.errors import ConnectionFailedError, DeviceError, EdgectlError
 from edgectl.remote.agent_calls import RunnerHandle, call_runner, read_answer
-from edgectl.remote.base import Device, Progress
-from edgectl.remote.sftp import PARTIAL_SUFFIX
+from edgectl.remote.base import PARTIAL_SUFFIX, Device, Progress
 from edgectl.remote.wheelhouse import DevicePython, Wheel, WheelSet, fetch_wheels
 
-__all__ = ["RunnerHandle", "pack_runner", "prepare_device"]
+__all__ = ["RunnerHandle", "find_runner", "pack_runner", "prepare_device"]
 
 # Runs on the device with nothing but its Python. Prints what decides about packages and what is
 # there. The root is found as `edgectl_runner.store.default_root` finds it.
@@ -33,10 +32,11 @@ root = os.environ.get("EDGECTL_ROOT") or os.path.join(os.environ.get("XDG_DATA_H
     or os.path.join(os.path.expanduser("~"), ".local", "share"), "edgectl")
 def names(folder, mark):
     try:
-        return [n for n in os.listdir(os.path.join(root, folder))
-            if not n.startswith(".") and os.path.exists(os.path.join(root, folder, n, mark))]
+        entries = [e for e in os.scandir(os.path.join(root, folder))
+            if not e.name.startswith(".") and os.path.exists(os.path.join(e.path, mark))]
     except OSError:
         return []
+    return [e.name for e in sorted(entries, key=lambda e: -e.stat().st_mtime)]
 def sizes():
     try:
         return {e.name: e.stat().st_size for e in os.scandir(os.path.join(root, "incoming"))}
@@ -189,6 +189,37 @@ def prepare_device(
     return RunnerHandle(
         **{name: getattr(handle, name) for name in handle.__slots__ if name != "bytes_sent"},
         bytes_sent=sent,
+    )
+
+
+def find_runner(device: Device, *, python: str = "python3") -> RunnerHandle:
+    """The runner that is on the device already, of whatever version; installs nothing.
+
+    For `edgectl status`, `rollback` and the like, which must work without the internet and must
+    not change what is installed. Prefers this edgectl's own version, then the newest.
+
+    Raises:
+        DeviceError: there is none.
+    """
+    there = _look(device, python)
+    own = pack_runner().digest
+    runners, environments = list(there["runners"]), list(there["envs"])
+    if not runners:
+        raise DeviceError(
+            f"nothing of edgectl is installed on {device.label} (in {there['root']})",
+            next_step="deploy a model first",
+        )
+    runner = own if own in runners else runners[0]
+    environment = environments[0] if environments else ""
+    return RunnerHandle(
+        root=str(there["root"]),
+        python=python,
+        python_version=(int(there["python"][0]), int(there["python"][1])),
+        machine=str(there["machine"]),
+        argv=_argv(str(there["root"]), python, runner, environment),
+        runner_digest=runner,
+        environment_digest=environment,
+        bytes_sent=0,
     )
 
 

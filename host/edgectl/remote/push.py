@@ -8,10 +8,8 @@ report = run_release(device, handle, RunRequest(release=pushed.release))
 from __future__ import annotations
 
 import contextlib
-import getpass
 import hashlib
 import io
-import socket
 import uuid
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -30,6 +28,7 @@ from edgectl.remote.bundle_contents import (
     read_contents,
 )
 from edgectl.remote.hold import held
+from edgectl.remote.releases import local_user
 from edgectl_runner.contract import (
     ContractError,
     RunReport,
@@ -101,7 +100,7 @@ def push_bundle(
         DeviceError: no room, or the device refused it.
         BusyError: somebody else deploys to the device.
     """
-    who = who if who is not None else _who()
+    who = who if who is not None else local_user()
     with open_bundle(bundle_path) as archive:
         contents = read_contents(archive)
         request = install_request(
@@ -261,11 +260,3 @@ def _install(
         cause="the device's card or memory is failing, or something on the way changes bytes",
         next_step="check the SD card, then deploy again",
     )
-
-
-def _who() -> str:
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_bundles import LoopbackDevice
+from tiny_bundles import LoopbackDevice, ready_handle
 
 from edgectl.errors import DeviceError, UsageError
 from edgectl.remote.agent_calls import call_runner
+from edgectl.remote.install import find_runner
 from edgectl.remote.push import push_bundle, run_release
+from edgectl.remote.releases import collect_garbage, device_status
 from edgectl_runner.contract import RunRequest
 
 Bundles = Callable[..., Path]
@@ -150,6 +153,36 @@ def test_collection_keeps_current_previous_and_pinned(
     assert kept == {releases[0], releases[2], releases[3]}
     for release in kept:
         assert call_runner(device, handle, "verify", {"release": release})["intact"] is True
+
+
+def test_collection_removes_versions_that_nothing_uses(
+    device: LoopbackDevice, handle: Any, affine: Bundles
+) -> None:
+    push_bundle(device, handle, affine())
+    for kind in ("runner", "env"):
+        (device.root / kind / "0123456789abcdef").mkdir()
+        (device.root / kind / "0123456789abcdef" / "old.py").write_text("x = 1")
+    removed = collect_garbage(device, handle).removed
+    assert set(removed) == {"runner/0123456789abcdef", "env/0123456789abcdef"}
+    assert ready_handle(device).bytes_sent == 0
+
+
+def test_a_device_is_asked_without_installing_anything(
+    device: LoopbackDevice, handle: Any, affine: Bundles
+) -> None:
+    release = push_bundle(device, handle, affine()).release
+    device.sent.clear()
+    found = find_runner(device, python=sys.executable)
+    status = device_status(device, found)
+    assert status.current == release
+    assert [r.name for r in status.releases] == ["tiny"]
+    assert status.locked_by is None
+    assert device.sent == []
+
+
+def test_a_device_without_edgectl_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match="nothing of edgectl is installed"):
+        find_runner(LoopbackDevice(tmp_path / "edgectl"), python=sys.executable)
 
 
 def test_uninstalling_everything_leaves_nothing(
