@@ -8,6 +8,7 @@ its inputs, so that what is recorded is what the model was given.
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,10 @@ def fresh(module: nn.Module) -> nn.Module:
         UnsupportedModelError: the module cannot be copied.
     """
     try:
-        return copy.deepcopy(module)
+        with warnings.catch_warnings():
+            # torch warns of itself when an exported module is copied.
+            warnings.simplefilter("ignore")
+            return copy.deepcopy(module)
     except Exception as error:
         raise UnsupportedModelError(
             f"The module cannot be copied: {str(error).splitlines()[0]}",
