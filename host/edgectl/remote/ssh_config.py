@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import os
 import re
 import shlex
 import socket
@@ -151,7 +152,7 @@ class _Reader:
         if not text or text.startswith("#"):
             return "", []
         found = _LINE.match(text)
-        if found is None:
+        if found is None or "\0" in text:
             raise ConfigurationError(f"{where}: cannot read {text!r}")
         try:
             words = shlex.split(found["rest"], comments=True)
@@ -428,7 +429,8 @@ def _expand_path(
     if name == "~" or name.startswith("~/"):
         return options.home / name[2:]
     if name.startswith("~"):
-        return Path(name).expanduser()
+        # pathlib raises for a user that does not exist; here the name stays as it is.
+        return Path(os.path.expanduser(name))  # noqa: PTH111
     # Include is relative to ~/.ssh (or /etc/ssh); file names elsewhere to the working directory.
     return Path(name) if keep_relative or Path(name).is_absolute() else base / name
 

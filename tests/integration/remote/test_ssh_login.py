@@ -261,3 +261,22 @@ def test_nobody_to_ask_for_a_password(options_for: Options, home: Path) -> None:
         with pytest.raises(AuthenticationError) as caught:
             connect(f"pi@127.0.0.1:{server.port}", options=options_for())
     assert "no key, no agent and no password" in (caught.value.cause or "")
+
+
+def test_server_that_hangs_up_after_few_keys(
+    options_for: Options, agent: tuple[str, int], tmp_path: Path
+) -> None:
+    for number in range(4):
+        add_to_agent(agent[0], make_key(tmp_path / f"k{number}"))
+    with running_sshd(tmp_path / "strict", settings=["MaxAuthTries 2"]) as strict:
+        options = options_for(strict, identity_file=None, agent_socket=agent[0])
+        with pytest.raises(AuthenticationError, match="hung up") as caught:
+            connect(strict.destination, options=options)
+    assert "MaxAuthTries" in (caught.value.cause or "")
+    assert "IdentitiesOnly" in (caught.value.next_step or "")
+
+
+def test_no_passphrase_typed(server: Sshd, options_for: Options, keys: Path) -> None:
+    options = options_for(server, identity_file=keys / "locked_rsa", ask=lambda _prompt: None)
+    with pytest.raises(AuthenticationError, match="no passphrase was given"):
+        connect(server.destination, options=options)

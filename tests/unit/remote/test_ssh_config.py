@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from edgectl.errors import ConfigurationError
 from edgectl.remote.ssh_config import HostSettings, host_settings
@@ -172,3 +174,21 @@ def test_identity_agent(resolve: Resolve, tmp_path: Path) -> None:
 def test_named_configuration_must_exist(resolve: Resolve, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="does not exist"):
         resolve("", config_file=tmp_path / "missing")
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    text=st.lists(
+        st.sampled_from(
+            ["Host", "Match", "Include", "User", "Port", "HostName", "ProxyJump", "IdentityFile"]
+        ).flatmap(lambda word: st.text(max_size=20).map(lambda rest: f"{word} {rest}"))
+        | st.text(max_size=30),
+        max_size=8,
+    ).map("\n".join)
+)
+def test_any_text_is_read_or_a_configuration_error(resolve: Resolve, text: str) -> None:
+    try:
+        found = resolve(text.encode("utf-8", "replace").decode("utf-8"))
+    except ConfigurationError:
+        return
+    assert 0 < found.port < 65536
