@@ -356,7 +356,8 @@ def _bundle_of(request: Document) -> tuple[ReadManifest, dict[str, list[Chunk]]]
     text = request.get("manifest")
     if not isinstance(text, str):
         raise RunnerError("the request has no manifest", code=USAGE)
-    read = read_manifest(text.encode("utf-8"))
+    # Lone surrogates, which JSON can smuggle in, become bytes that the manifest reader refuses.
+    read = read_manifest(text.encode("utf-8", "surrogatepass"))
     given = request.get("chunks")
     chunks: dict[str, list[Chunk]] = {}
     for name, entry in read.manifest.files.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -53,13 +54,16 @@ def install_environment(store: Store, request: dict[str, Any]) -> dict[str, Any]
         make_directories(target.parent)
         paths = [_checked_wheel(store, wheel) for wheel in wheels]
         temporary = temporary_name(target)
-        temporary.mkdir()
-        for path in paths:
-            _unpack(path, temporary)
-        write_durably(temporary / COMPLETE, b"")
-        # Some thousand small files: one sync of everything is much quicker than one each.
-        os.sync()
-        temporary.rename(target)
+        try:
+            temporary.mkdir()
+            for path in paths:
+                _unpack(path, temporary)
+            write_durably(temporary / COMPLETE, b"")
+            # Some thousand small files: one sync of everything is much quicker than one each.
+            os.sync()
+            temporary.rename(target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
         fsync_directory(target.parent)
         for path in paths:
             path.unlink()

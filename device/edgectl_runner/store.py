@@ -176,19 +176,25 @@ class Store:
         if target.is_dir():
             return
         temporary = temporary_name(target)
-        temporary.mkdir(mode=0o755)
-        for name, data in {"manifest.json": read.data, **(extra or {})}.items():
-            write_durably(temporary / name, data, mode=0o444)
-        folders = {temporary}
-        for name, entry in read.manifest.files.items():
-            path = temporary / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            folders.update(p for p in path.parents if temporary in (p, *p.parents))
-            _link(self.objects.path(entry.sha256), path)
-        for folder in sorted(folders, key=lambda p: -len(p.parts)):
-            fsync_directory(folder)
-        temporary.rename(target)
+        try:
+            self._fill(temporary, read, extra or {})
+            temporary.rename(target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
         fsync_directory(self.releases)
+
+    def _fill(self, folder: Path, read: ReadManifest, extra: Mapping[str, bytes]) -> None:
+        folder.mkdir(mode=0o755)
+        for name, data in {"manifest.json": read.data, **extra}.items():
+            write_durably(folder / name, data, mode=0o444)
+        folders = {folder}
+        for name, entry in read.manifest.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            folders.update(p for p in path.parents if folder in (p, *p.parents))
+            _link(self.objects.path(entry.sha256), path)
+        for place in sorted(folders, key=lambda p: -len(p.parts)):
+            fsync_directory(place)
 
     def relink(self, read: ReadManifest, names: list[str]) -> None:
         """Replaces damaged files of an installed release by intact objects, one by one."""

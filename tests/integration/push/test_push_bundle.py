@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
@@ -18,7 +19,7 @@ from edgectl.remote.agent_calls import call_runner
 from edgectl.remote.hold import held
 from edgectl.remote.install import prepare_device
 from edgectl.remote.push import push_bundle, run_release
-from edgectl_runner.contract import GoldenLimits, RunRequest
+from edgectl_runner.contract import GoldenLimits, RunRequest, to_document
 
 Bundles = Callable[..., Path]
 
@@ -315,6 +316,52 @@ def test_a_host_that_dies_frees_the_device(
     assert holder.wait(timeout=5) == 0 or holder.returncode > 0
     holder.stderr.close()
     assert push_bundle(device, handle, affine()).release
+
+
+def test_a_lost_connection_ends_a_run_on_the_device(
+    device: LoopbackDevice, handle: Any, affine: Bundles
+) -> None:
+    release = push_bundle(device, handle, affine()).release
+    run = subprocess.Popen(
+        [*handle.argv, "run"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert run.stdin is not None
+    assert run.stdout is not None
+    request = RunRequest(release=release, min_seconds=120.0, threads=1)
+    run.stdin.write(json.dumps(to_document(request)).encode())
+    run.stdin.close()
+    time.sleep(1.5)
+    assert run.poll() is None
+    run.stdout.close()
+    start = time.monotonic()
+    run.wait(timeout=10)
+    assert time.monotonic() - start < 5.0
+
+
+def test_a_disk_without_room_is_refused_with_numbers_before_anything_travels(
+    tmp_path: Path, affine: Bundles
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", disk], capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("mounting a small disk needs root")
+    try:
+        device = LoopbackDevice(disk / "edgectl")
+        handle = ready_handle(device)
+        device.sent.clear()
+        with pytest.raises(DeviceError, match=r"need \d+ bytes, have \d+ bytes"):
+            push_bundle(device, handle, affine(extra={"weights.bin": noise(4 << 20)}))
+        assert device.sent == []
+        small = push_bundle(device, handle, affine("small.edgectl"))
+        assert small.payload_bytes > 0
+    finally:
+        subprocess.run(["umount", disk], check=True)
 
 
 def test_native_code_that_crashes_is_a_sentence() -> None:
