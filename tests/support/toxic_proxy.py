@@ -32,8 +32,11 @@ class Toxics:
 class ToxicProxy:
     """Listens on ``port`` of loopback and forwards to ``target_port``."""
 
-    def __init__(self, target_port: int, toxics: Toxics | None = None):
+    def __init__(
+        self, target_port: int, toxics: Toxics | None = None, *, receive_buffer: int | None = None
+    ):
         self.target_port = target_port
+        self.receive_buffer = receive_buffer  # small: the client's socket fills up at once
         self.toxics = toxics or Toxics()
         self.bytes_up = 0
         self.bytes_down = 0
@@ -63,7 +66,11 @@ class ToxicProxy:
     async def _run(self) -> None:
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        listener = socket.socket()
+        if self.receive_buffer is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer)
+        listener.bind(("127.0.0.1", 0))
+        server = await asyncio.start_server(self._accept, sock=listener)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()

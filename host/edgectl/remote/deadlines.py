@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-__all__ = ["Deadline", "Expiry", "closed_after"]
+__all__ = ["Deadline", "Expiry", "closed_after", "closed_when_over"]
+
+
+_LOOK_S = 0.25
 
 
 @dataclass(slots=True)
@@ -63,3 +66,24 @@ def closed_after(seconds: float, close: Callable[[], object]) -> Iterator[Expiry
         yield expiry
     finally:
         timer.cancel()
+
+
+@contextmanager
+def closed_when_over(deadline: Deadline, close: Callable[[], object]) -> Iterator[Expiry]:
+    """Like `closed_after` with a deadline that the block may extend while it makes progress."""
+    expiry = Expiry()
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(deadline.remaining_s(at_most=_LOOK_S)):
+            if deadline.expired:
+                expiry.expired = True
+                close()
+                return
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield expiry
+    finally:
+        done.set()

@@ -11,7 +11,7 @@ import io
 import posixpath
 import stat
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +23,12 @@ from paramiko.sftp import CMD_DATA, CMD_READ, CMD_WRITE, int64
 
 from edgectl.errors import ConnectionFailedError, DeviceError, UsageError
 from edgectl.remote.base import PARTIAL_SUFFIX, Progress
-from edgectl.remote.deadlines import closed_after
-from edgectl.remote.transport import connection_ended
+from edgectl.remote.deadlines import Deadline, closed_after, closed_when_over
+from edgectl.remote.transport import close_channel, connection_ended
 
 __all__ = ["SftpSession", "UnexplainedFailureError", "open_sftp"]
 
+_MARGIN_S = 1.0
 _CHUNK_BYTES = 32 * 1024  # the largest request that every server takes
 _REQUESTS_UNDER_WAY = 32  # 1 MiB: as much as a break of the connection can cost
 
@@ -40,8 +41,8 @@ def open_sftp(transport: paramiko.Transport, label: str, timeout_s: float) -> Sf
         ConnectionFailedError: no answer within ``timeout_s``.
     """
     try:
-        channel = transport.open_session(timeout=timeout_s)
-        with closed_after(timeout_s, channel.close) as expiry:
+        with closed_after(timeout_s, transport.close) as expiry:
+            channel = transport.open_session(timeout=timeout_s)
             channel.settimeout(timeout_s)
             try:
                 channel.invoke_subsystem("sftp")
@@ -69,9 +70,9 @@ class SftpSession:
     label: str
 
     def close(self) -> None:
-        """Ends the channel."""
+        """Ends the channel, and with it the files that are open on the device."""
         with suppress(SSHException, OSError, EOFError):
-            self.client.close()
+            close_channel(self.channel)
 
     def put(
         self,
@@ -85,12 +86,20 @@ class SftpSession:
     ) -> int:
         """Writes ``destination + ".part"``, then renames it; returns the bytes sent."""
         partial = destination + PARTIAL_SUFFIX
-        with _opened(source) as (stream, total), self._errors(destination, stall_s):
+        with _opened(source) as (stream, total), self._errors(destination, stall_s) as moving:
             if offset > total:
                 raise UsageError(f"cannot go on at byte {offset} of a file of {total} bytes")
             stream.seek(offset)
-            with self._open_partial(partial, offset) as file:
-                sent = self._write_all(file, stream, offset, total, progress)
+            file = self._open_partial(partial, offset)
+
+            def settled(done: int) -> None:
+                moving.extend()
+                if progress is not None:
+                    progress(done, total)
+
+            sent = self._write_all(file, stream, offset, total, settled)
+            # Only when all went well: after an error or Ctrl-C nobody may be there to answer.
+            file.close()
             if isinstance(source, Path) and sent != total - offset:
                 raise UsageError(
                     f"{source} changed while it was being sent: {total} bytes before,"
@@ -103,7 +112,8 @@ class SftpSession:
 
     def get(self, source: str, *, max_bytes: int, stall_s: float) -> bytes:
         """The whole file, or an error; never a part of it."""
-        with self._errors(source, stall_s), self.client.open(source, "rb") as file:
+        with self._errors(source, stall_s) as moving:
+            file = self.client.open(source, "rb")
             attributes = file.stat()
             if attributes.st_mode is not None and not stat.S_ISREG(attributes.st_mode):
                 raise DeviceError(f"{source} on {self.label} is not a file")
@@ -114,8 +124,10 @@ class SftpSession:
                 content = file.read(max_bytes + 1)
                 if len(content) > max_bytes:
                     raise _too_large(source, self.label, len(content), max_bytes)
-                return content
-            content = self._read_all(file, size)
+                size = len(content)
+            else:
+                content = self._read_all(file, size, moving)
+            file.close()
         if len(content) != size:
             raise DeviceError(
                 f"{source} on {self.label} changed while it was read: {len(content)} of {size}"
@@ -156,24 +168,20 @@ class SftpSession:
         stream: BinaryIO,
         offset: int,
         total: int,
-        progress: Progress | None,
+        settled: Callable[[int], None],
     ) -> int:
         # ``_async_request`` and ``_read_response`` are what `SFTPFile.write` itself is made of;
         # pyproject.toml pins the major version of paramiko that has them.
         client: Any = self.client
         under_way: deque[tuple[int, int]] = deque()
-        position = settled = offset
+        position = offset
 
         def settle() -> None:
-            nonlocal settled
-            request, size = under_way.popleft()
+            request, end = under_way.popleft()
             client._read_response(request)  # noqa: SLF001 - raises what the server answered
-            settled += size
-            if progress is not None:
-                progress(settled, total)
+            settled(end)
 
-        if progress is not None:
-            progress(settled, total)
+        settled(offset)
         # One byte more than promised is asked for, to notice a file that grows.
         while position <= total and (data := stream.read(min(_CHUNK_BYTES, total + 1 - position))):
             if position + len(data) > total:
@@ -181,15 +189,15 @@ class SftpSession:
             request = client._async_request(  # noqa: SLF001
                 type(None), CMD_WRITE, file.handle, int64(position), data
             )
-            under_way.append((request, len(data)))
             position += len(data)
+            under_way.append((request, position))
             if len(under_way) >= _REQUESTS_UNDER_WAY:
                 settle()
         while under_way:
             settle()
         return position - offset
 
-    def _read_all(self, file: paramiko.SFTPFile, size: int) -> bytes:
+    def _read_all(self, file: paramiko.SFTPFile, size: int, moving: Deadline) -> bytes:
         # paramiko's prefetch joins the pieces by copying all that came before, once a piece.
         client: Any = self.client
         content = bytearray(size)
@@ -208,6 +216,7 @@ class SftpSession:
                 kind, message = client._read_response(request)  # noqa: SLF001
             except EOFError:
                 return bytes(content[:position])
+            moving.extend()
             data: bytes = message.get_string() if kind == CMD_DATA else b""
             content[position : position + len(data)] = data
             if len(data) < length:  # a server may answer with less than was asked for
@@ -232,23 +241,28 @@ class SftpSession:
             self.client.rename(partial, destination)
 
     @contextmanager
-    def _errors(self, path: str, stall_s: float) -> Iterator[None]:
-        """Names the path in whatever goes wrong with it."""
+    def _errors(self, path: str, stall_s: float) -> Iterator[Deadline]:
+        """Names the path in whatever goes wrong with it; yields what progress extends."""
         self.channel.settimeout(stall_s)
-        try:
-            yield
-        except TimeoutError as error:
-            raise ConnectionFailedError(
-                f"the transfer of {path} to or from {self.label} stood still for {stall_s:g} s",
-                cause="the network went away, or the device hangs",
-                next_step="run the same command again; it goes on where it stopped",
-            ) from error
-        except (SSHException, EOFError) as error:
-            raise _broken(self.label, f"the transfer of {path}", str(error)) from error
-        except OSError as error:
-            if self.channel.closed or not self.channel.get_transport().is_active():
+        transport = self.channel.get_transport()
+        # The channel's own limit comes first and keeps the connection; a socket that takes no
+        # more bytes has none, and is closed a moment later.
+        moving = Deadline(stall_s + _MARGIN_S)
+        with closed_when_over(moving, transport.close) as stuck:
+            try:
+                yield moving
+            except (SSHException, EOFError, OSError) as error:
+                if stuck.expired or isinstance(error, TimeoutError):
+                    raise ConnectionFailedError(
+                        f"the transfer of {path} to or from {self.label} stood still for"
+                        f" {stall_s:g} s",
+                        cause="the network went away, or the device hangs",
+                        next_step="run the same command again; it goes on where it stopped",
+                    ) from error
+                connected = transport.is_active() and not self.channel.closed
+                if isinstance(error, OSError) and connected:
+                    raise _device_error(self.label, path, error) from error
                 raise _broken(self.label, f"the transfer of {path}", str(error)) from error
-            raise _device_error(self.label, path, error) from error
 
 
 class UnexplainedFailureError(DeviceError):

@@ -33,6 +33,7 @@ from edgectl.remote.transport import (
 __all__ = ["SshDevice", "connect"]
 
 _MAX_JUMPS = 8
+_CLEANUP_S = 5.0
 
 
 class SshDevice:
@@ -165,7 +166,9 @@ class SshDevice:
     def _remove_partial(self, destination: str) -> None:
         if self._transport.is_active():
             with suppress(EdgectlError):
-                self._session().remove(destination + PARTIAL_SUFFIX, stall_s=5.0)
+                session = open_sftp(self._transport, self._label, _CLEANUP_S)
+                session.remove(destination + PARTIAL_SUFFIX, stall_s=_CLEANUP_S)
+                session.close()
 
     def _full_disk(self, destination: str) -> DeviceError | None:
         """What the file system says about a failure that SFTP has no word for."""

@@ -20,7 +20,7 @@ from paramiko import SSHException
 from edgectl.errors import ConnectionFailedError, DeviceError
 from edgectl.remote.base import CommandResult, describe_command
 from edgectl.remote.deadlines import Deadline, closed_after
-from edgectl.remote.transport import connection_ended
+from edgectl.remote.transport import close_channel, connection_ended
 
 __all__ = ["RemoteCommand"]
 
@@ -41,6 +41,7 @@ exit 0
 
 _MAX_OUTPUT_BYTES = 256 << 20
 _GRACE_S = 2.0
+_END_S = 5.0
 _SLICE_S = 0.25  # how often waiting looks whether the time is up
 
 
@@ -77,7 +78,7 @@ class RemoteCommand:
             raise
         finally:
             stop.set()
-            channel.close()
+            close_channel(channel)
         return CommandResult(argv=self.argv, exit_code=exit_code, stdout=stdout, stderr=stderr)
 
     @staticmethod
@@ -86,7 +87,8 @@ class RemoteCommand:
 
     def _open(self, limit_s: float) -> paramiko.Channel:
         try:
-            channel = self.transport.open_session(timeout=limit_s)
+            with closed_after(limit_s + 1.0, self.transport.close):
+                channel = self.transport.open_session(timeout=limit_s)
         except paramiko.ChannelException as error:
             raise DeviceError(
                 f"{self.label} refuses to open another session: {error.text}",
@@ -99,11 +101,10 @@ class RemoteCommand:
 
     def _start(self, channel: paramiko.Channel, limit_s: float) -> None:
         command = shlex.join(["sh", "-c", _START, "edgectl", self._token, *self.argv])
-        with closed_after(limit_s, channel.close) as expiry:
+        with closed_after(limit_s, self.transport.close) as expiry:
             try:
                 channel.exec_command(command)
             except (SSHException, OSError, EOFError) as error:
-                channel.close()
                 why = f"no answer within {limit_s:g} s" if expiry.expired else str(error)
                 raise self._broken(why) from error
 
@@ -208,11 +209,13 @@ class RemoteCommand:
         process_id = self._await_process_id()
         if process_id is None or not process_id.isdigit():
             return
-        with suppress(SSHException, OSError, EOFError):
-            channel = self.transport.open_session(timeout=5.0)
-            with closed_after(5.0, channel.close):
-                channel.exec_command(shlex.join(["sh", "-c", _END, "edgectl", process_id]))
-                channel.status_event.wait(5.0)
+        with (
+            suppress(SSHException, OSError, EOFError),
+            closed_after(2 * _END_S, self.transport.close),
+        ):
+            channel = self.transport.open_session(timeout=_END_S)
+            channel.exec_command(shlex.join(["sh", "-c", _END, "edgectl", process_id]))
+            channel.status_event.wait(_END_S)
             channel.close()
 
     def _await_process_id(self) -> str | None:

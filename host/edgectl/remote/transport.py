@@ -16,6 +16,7 @@ import paramiko
 from paramiko import SSHException
 
 from edgectl.errors import ConnectionFailedError
+from edgectl.remote.deadlines import closed_after
 from edgectl.remote.host_keys import HostKeyVerifier
 from edgectl.remote.ssh_options import SshOptions
 
@@ -24,6 +25,7 @@ __all__ = [
     "Heartbeat",
     "StrictTransport",
     "WatchedStream",
+    "close_channel",
     "connection_ended",
     "is_worth_retrying",
     "open_transport",
@@ -45,6 +47,8 @@ _MACS = (
     "hmac-sha2-256-etm@openssh.com",
     "hmac-sha2-512-etm@openssh.com",
 )
+
+_GOODBYE_S = 3.0
 
 
 class ByteStream(Protocol):
@@ -191,6 +195,16 @@ def _handshake_error(
 
 class _EndedEarlyError(ConnectionFailedError):
     """The peer hung up before it said anything: worth one more try."""
+
+
+def close_channel(channel: paramiko.Channel) -> None:
+    """Closes a channel, or the whole connection when not even that gets through.
+
+    paramiko writes to the socket without any limit, so on a connection that is stuck a polite
+    goodbye would wait until the peer counts as dead.
+    """
+    with closed_after(_GOODBYE_S, channel.get_transport().close):
+        channel.close()
 
 
 def connection_ended(transport: paramiko.Transport) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
 import time
@@ -267,3 +268,46 @@ def test_stuck_anywhere_during_login_ends_in_time(sshd: Sshd, options_for: Optio
                 connect(address(proxy, sshd), options=options).run(["true"], timeout_s=1.0)
             assert time.monotonic() - started < 4, share
             assert caught.value.next_step, share
+
+
+@pytest.fixture
+def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket that is full after a few kilobytes, as on a device with little memory."""
+    from edgectl.remote import tcp
+
+    tune = tcp._tune
+
+    def tune_small(connection: socket.socket, dead_peer_s: float) -> None:
+        tune(connection, dead_peer_s)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+
+    monkeypatch.setattr(tcp, "_tune", tune_small)
+
+
+def test_socket_that_takes_no_more_bytes(
+    sshd: Sshd, options_for: Options, tmp_path: Path, small_buffers: None
+) -> None:
+    """paramiko's writes have no limit of their own."""
+    toxics = Toxics(blackhole_after=500_000)
+    with ToxicProxy(sshd.port, toxics, receive_buffer=4096) as proxy:
+        options = through(proxy, sshd, options_for)
+        with connect(address(proxy, sshd), options=options) as device:
+            started = time.monotonic()
+            with pytest.raises(ConnectionFailedError, match=r"stood still for 0\.5 s"):
+                device.put(os.urandom(8_000_000), str(tmp_path / "file"), timeout_s=0.5)
+            assert time.monotonic() - started < 6
+
+
+def test_ctrl_c_is_quick_even_when_the_network_is_stuck(
+    sshd: Sshd, options_for: Options, tmp_path: Path, small_buffers: None
+) -> None:
+    with ToxicProxy(sshd.port, Toxics(blackhole_after=500_000), receive_buffer=4096) as proxy:
+        device = connect(address(proxy, sshd), options=through(proxy, sshd, options_for))
+        timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            device.put(os.urandom(8_000_000), str(tmp_path / "file"), timeout_s=60.0)
+        device.close()
+        assert time.monotonic() - started < 12
+    assert not (tmp_path / "file").exists()
