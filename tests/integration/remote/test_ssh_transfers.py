@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from edgectl.remote.fake import FakeDevice
 from edgectl.remote.local import LocalDevice
 from edgectl.remote.ssh import SshDevice, connect
 from edgectl.remote.ssh_options import SshOptions
-from support.sshd import running_sshd
+from support.sshd import Sshd, running_sshd
 
 Options = Callable[..., SshOptions]
 
@@ -172,3 +173,45 @@ def test_device_without_sftp(options_for: Options, tmp_path: Path) -> None:
         pytest.raises(DeviceError, match="no SFTP server"),
     ):
         device.put(b"x", str(tmp_path / "file"))
+
+
+_UPLOAD = """
+import sys
+from pathlib import Path
+from edgectl.remote.ssh import connect
+from edgectl.remote.ssh_options import SshOptions
+
+destination, home, key, source, target = sys.argv[1:]
+options = SshOptions(
+    home=Path(home), known_hosts_file=Path(home, "k"), system_config_file=Path(home, "s"),
+    identity_file=Path(key), agent_socket=None,
+)
+with connect(destination, options=options) as device:
+    device.put(
+        Path(source), target, offset=device.partial_size(target),
+        progress=lambda done, total: print(done, flush=True),
+    )
+"""
+
+
+def test_host_killed_at_random_leaves_the_old_file_and_a_part_to_go_on_from(
+    sshd: Sshd, options_for: Options, device: SshDevice, tmp_path: Path
+) -> None:
+    options = options_for(sshd)
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(os.urandom(30_000_000))
+    target.write_bytes(b"old")
+    arguments = [sshd.destination, str(options.home), str(sshd.user_key), str(source), str(target)]
+    for share in (0.1, 0.5, 0.9):
+        with subprocess.Popen(
+            [sys.executable, "-c", _UPLOAD, *arguments], stdout=subprocess.PIPE, text=True
+        ) as child:
+            assert child.stdout is not None
+            for line in child.stdout:
+                if int(line) >= share * 30_000_000:
+                    child.kill()
+                    break
+        assert target.read_bytes() == b"old"
+        assert device.partial_size(str(target)) >= share * 30_000_000 - 1_100_000
+    assert device.put(source, str(target), offset=device.partial_size(str(target))) < 5_000_000
+    assert target.read_bytes() == source.read_bytes()
