@@ -6,14 +6,17 @@ own.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import io
 import json
 import os
+import shutil
 import sys
-import time
+import tempfile
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -209,9 +212,16 @@ class LoopbackDevice(LocalDevice):
 
 
 @cache
-def empty_wheels(folder: Path) -> WheelSet:
+def _scratch() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="edgectl-prepared-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@cache
+def empty_wheels() -> WheelSet:
     """A wheel set without packages: the test's own Python has NumPy and the runtime."""
-    path = folder / "nothing-1.0-py3-none-any.whl"
+    path = _scratch() / "nothing-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("edgectl_test_nothing.py", "")
     data = path.read_bytes()
@@ -223,14 +233,20 @@ def empty_wheels(folder: Path) -> WheelSet:
 def ready_handle(device: LoopbackDevice) -> RunnerHandle:
     """The runner on the device, run by this Python with its own packages."""
     device.root.parent.mkdir(parents=True, exist_ok=True)
-    wheels = empty_wheels(device.root.parent)
+    if not device.root.exists() and type(device) is LoopbackDevice:
+        made, template = _prepared_once()
+        shutil.copytree(template, device.root)
+        argv = tuple(a.replace(str(template), str(device.root)) for a in made.argv)
+        return replace(made, root=str(device.root), argv=argv)
+    wheels = empty_wheels()
     return prepare_device(device, python=sys.executable, fetch=lambda _python, cache=None: wheels)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return condition()
+@cache
+def _prepared_once() -> tuple[RunnerHandle, Path]:
+    """A prepared root folder to copy: what preparing costs is paid once per test run."""
+    device = LoopbackDevice(_scratch() / "home" / "edgectl")
+    device.root.parent.mkdir()
+    wheels = empty_wheels()
+    handle = prepare_device(device, python=sys.executable, fetch=lambda _python, cache=None: wheels)
+    return handle, device.root
