@@ -12,11 +12,13 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from edgectl.errors import UnsupportedModelError, UsageError
 from edgectl.graph import new_constant
 from edgectl.quantization.accuracy import Agreement, compare_layers, compare_outputs
+from edgectl.quantization.boundary import make_boundary_int8, quantize_array
 from edgectl.quantization.calibrate import Sample, describe_node, observe
 from edgectl.quantization.data import CalibrationData, calibration_data
 from edgectl.quantization.equalize import equalize
@@ -304,7 +306,6 @@ def _report(
         list(candidate.results.values()),
         bench.samples[:_REPORT_SAMPLES],
     )
-    nodes = {n.name: n for n in bench.module.graph.nodes}
     layers = []
     for node in bench.module.graph.nodes:
         if node.op != "call_function":
@@ -324,7 +325,6 @@ def _report(
         elif node.name in candidate.excluded:
             entry["reason"] = "kept in float by the accuracy budget"
         layers.append(entry)
-    del nodes
     return {
         "calibration": data.description,
         "warnings": bench.warnings,
@@ -342,13 +342,42 @@ def _assemble(
     model: ExportedModel, recipe: Recipe, candidate: Candidate, report: dict[str, Any]
 ) -> QuantizedModel:
     """Exports the quantized graph; its golden outputs are those of the quantized program."""
-    program = export_again(candidate.module, model)
+    arguments, keywords = model.program.example_inputs or ((), {})
+    calls, inputs = model.calls, model.inputs
+    if recipe.quantized_io:
+        names = [n.name for n in candidate.module.graph.nodes if n.op == "placeholder"]
+        border = make_boundary_int8(candidate.module)
+        report = {**report, "border": border}
+        if keywords:
+            raise UnsupportedModelError("--quantized-io needs a model with positional inputs.")
+
+        def stored(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            return [
+                quantize_array(v, border[n]) if n in border else v
+                for n, v in zip(names, values, strict=True)
+            ]
+
+        arguments = tuple(stored(arguments))
+        calls = tuple(
+            dataclasses.replace(
+                call,
+                inputs=tuple(
+                    from_tensor(t) for t in stored([to_tensor(a) for a in call.inputs])
+                ),
+            )
+            for call in calls
+        )
+        inputs = tuple(
+            dataclasses.replace(spec, dtype="int8") if name in border else spec
+            for name, spec in zip(names, inputs, strict=True)
+        )
+    program = export_again(candidate.module, arguments, keywords, dynamic=_is_dynamic(model))
     runnable = program.module(check_guards=False)
-    calls = tuple(_answered(runnable, call) for call in model.calls)
     quantized = dataclasses.replace(
         model,
         program=program,
-        calls=calls,
+        inputs=inputs,
+        calls=tuple(_answered(runnable, call) for call in calls),
         notes=(*model.notes, *report["warnings"]),
     )
     return QuantizedModel(
@@ -361,15 +390,20 @@ def _assemble(
     )
 
 
-def export_again(module: fx.GraphModule, model: ExportedModel) -> Any:
-    """The graph module as an exported program with the model's own inputs."""
-    arguments, keywords = model.program.example_inputs or ((), {})
-    dynamic = None
-    if any(None in spec.shape for spec in model.inputs):
-        dynamic = pytree.tree_map_only(
+def _is_dynamic(model: ExportedModel) -> bool:
+    return any(None in spec.shape for spec in model.inputs)
+
+
+def export_again(
+    module: fx.GraphModule, arguments: Any, keywords: Any, *, dynamic: bool = False
+) -> ExportedProgram:
+    """The graph module as an exported program; ``dynamic`` lets every dimension vary that can."""
+    shapes = None
+    if dynamic:
+        shapes = pytree.tree_map_only(
             torch.Tensor, lambda t: dict.fromkeys(range(t.dim()), torch.export.Dim.AUTO), arguments
         )
-    return torch.export.export(module, arguments, keywords, dynamic_shapes=dynamic, strict=False)
+    return torch.export.export(module, arguments, keywords, dynamic_shapes=shapes, strict=False)
 
 
 def _answered(module: Any, call: ExampleCall) -> ExampleCall:
