@@ -49,8 +49,6 @@ def _load(request: dict[str, Any], folder: Path, answer: Path) -> None:
     import torch
 
     torch.set_num_threads(request["threads"])
-    from edgectl.sources.assembling import assemble
-    from edgectl.sources.handback import write_model
     from edgectl.sources.kinds import all_kinds
     from edgectl.sources.options import options_from_document
     from edgectl.sources.source_file import open_source
@@ -60,6 +58,10 @@ def _load(request: dict[str, Any], folder: Path, answer: Path) -> None:
     kind = next(kind for kind in all_kinds() if kind.name == request["kind"])
     file = open_source(request["path"])
     loaded = kind.load(file, options)
+    # Late, because these take seconds that a file which does not load need not cost.
+    from edgectl.sources.assembling import assemble
+    from edgectl.sources.handback import write_model
+
     write_model(assemble(loaded, options, kind=kind.name, digest=request["digest"]), answer)
 
 

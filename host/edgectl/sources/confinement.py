@@ -10,15 +10,19 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from edgectl.sources import landlock
 
 __all__ = ["Confinement", "Limits", "confine"]
 
-_NEW_USER, _NEW_NET, _NEW_IPC = 0x10000000, 0x40000000, 0x08000000
+_NEW_USER, _NEW_PID, _NEW_NET, _NEW_IPC = 0x10000000, 0x20000000, 0x40000000, 0x08000000
+_NAMESPACES = _NEW_PID | _NEW_NET | _NEW_IPC
+_PR_SET_PDEATHSIG = 1
 _SYSTEM_READABLE = (
     "/usr",
     "/lib",
@@ -60,7 +64,8 @@ class Confinement:
 def confine(*, readable: Sequence[Path], writable: Path, limits: Limits) -> Confinement:
     """Applies every measure this system has, in an order in which none blocks the next."""
     missing: list[str] = []
-    if not _without_network():
+    namespaces = _without_network()
+    if not namespaces:
         missing.append("the network could not be cut off (no new network namespace)")
     for what, value in (
         (resource.RLIMIT_AS, limits.memory_bytes),
@@ -71,6 +76,8 @@ def confine(*, readable: Sequence[Path], writable: Path, limits: Limits) -> Conf
         _, hard = resource.getrlimit(what)
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(what, (value, value))
+    if namespaces:
+        _enter_process_namespace()
     try:
         abi = landlock.restrict(
             readable=[*map(Path, _SYSTEM_READABLE), *readable],
@@ -85,12 +92,32 @@ def confine(*, readable: Sequence[Path], writable: Path, limits: Limits) -> Conf
     return Confinement(missing=tuple(missing))
 
 
+def _enter_process_namespace() -> None:
+    """Goes on as the second process of the new namespace.
+
+    The first one only waits: when it ends, the kernel ends all that was started in there. (It
+    cannot be the one that works, because a first process is deaf to ordinary signals.)
+    """
+    for _ in range(2):
+        child = os.fork()
+        if child != 0:
+            _end_like(child)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _end_like(child: int) -> NoReturn:
+    """Waits for the child and exits with its status, 128 + number for a signal."""
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)
+
+
 def _without_network() -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
-    if os.geteuid() == 0 and libc.unshare(_NEW_NET | _NEW_IPC) == 0:
+    if os.geteuid() == 0 and libc.unshare(_NAMESPACES) == 0:
         return True
     user, group = os.geteuid(), os.getegid()
-    if libc.unshare(_NEW_USER | _NEW_NET | _NEW_IPC) != 0:
+    if libc.unshare(_NEW_USER | _NAMESPACES) != 0:
         return False
     try:
         # Without a map, everything seems to belong to nobody and some tools stumble over it.

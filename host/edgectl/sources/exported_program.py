@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 
 from edgectl.errors import UnsupportedModelError
@@ -10,6 +12,8 @@ from edgectl.sources.options import LoadOptions
 from edgectl.sources.source_file import SourceFile
 
 __all__ = ["ExportedProgramFile"]
+
+_JSON_LIMIT = 512 << 20
 
 
 class ExportedProgramFile:
@@ -41,8 +45,9 @@ class ExportedProgramFile:
                 program = torch.export.load(handle)
         except Exception as error:
             raise UnsupportedModelError(
-                f"torch {torch.__version__} cannot load {file.path}: {_first_line(error)}",
-                cause="It was probably saved by another version of torch.",
+                f"torch {torch.__version__} cannot load {file.path}, "
+                f"saved by torch {_saved_by(file)}: {_first_line(error)}",
+                cause=_cause(error),
                 next_step="Save it again with torch.export.save under this version, "
                 "or name a Python factory instead.",
             ) from error
@@ -58,3 +63,23 @@ class ExportedProgramFile:
 def _first_line(error: Exception) -> str:
     text = str(error).strip()
     return text.splitlines()[0][:200] if text else type(error).__name__
+
+
+def _saved_by(file: SourceFile) -> str:
+    """The version of torch that the archive names; old ones name none."""
+    for name in file.members:
+        if name.startswith("models/") and name.endswith(".json"):
+            document = file.member(name, _JSON_LIMIT)
+            found = re.search(rb'"torch_version": ?"([\w.+]{1,40})"', document)
+            if found:
+                return found[1].decode()
+    return "of an unknown version"
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return (
+            "The code in the file reaches for files, network or processes, and loading a model "
+            "gives it none."
+        )
+    return "Exported programs can be read by the version that wrote them, and mostly by newer ones."

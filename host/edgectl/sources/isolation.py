@@ -50,6 +50,7 @@ def load_isolated(file: SourceFile, kind: SourceKind, options: LoadOptions) -> E
         folder = Path(name).resolve()
         _prepare(folder, file, kind, options)
         status, words = _run(folder)
+        status = 128 - status if 128 < status < 192 else status
         answer = folder / "answer"
         if status != 0:
             raise _failure(file, status, answer, words)

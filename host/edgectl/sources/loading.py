@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgectl.errors import UsageError
 from edgectl.sources.archive_limits import check_archive
+from edgectl.sources.foreign import not_a_model
 from edgectl.sources.images import ImageOptions
 from edgectl.sources.input_specs import parse_dynamic, parse_input_specs
 from edgectl.sources.inputs import read_inputs
@@ -85,12 +85,7 @@ def detect(file: SourceFile) -> SourceKind:
     for kind in all_kinds():
         if kind.detect(file):
             return kind
-    raise UsageError(
-        f"{file.path} is not a model that edgectl knows.",
-        cause=f"It begins with {file.head[:8]!r}.",
-        next_step="Save the model with torch.export.save(torch.export.export(model, inputs), "
-        "'model.pt2').",
-    )
+    raise not_a_model(file)
 
 
 def is_bundle(path: str | Path) -> bool:

@@ -12,7 +12,6 @@ import warnings
 from typing import Any
 
 import torch
-from torch._export.converter import TS2EPConverter
 from torch.export import ExportedProgram
 
 from edgectl.errors import UnsupportedModelError
@@ -61,6 +60,8 @@ def convert(module: torch.nn.Module, arguments: Arguments, shapes: Any) -> Expor
     Raises:
         UnsupportedModelError: torch's converter does not know something in it.
     """
+    from torch._export.converter import TS2EPConverter
+
     if not isinstance(module, torch.jit.ScriptModule):
         raise TypeError(f"{type(module).__name__} is not TorchScript")
     try:
