@@ -20,6 +20,7 @@ enum conv_flags {
   /* |accumulator| < 2^22 and |accumulator * scale| < 2^15 - 256 are proven for these weights, so
    * the accumulator may live in a float's mantissa and narrowing needs no saturation. */
   CONV_NARROW = 1,
+  CONV_CLAMP = 2, /* float: the result is clamped to act_min .. act_max */
 };
 
 struct conv_params {
@@ -42,6 +43,8 @@ struct conv_params {
 /* Accumulators stay in registers only if every loop over them is gone before they are promoted. */
 #define UNROLL _Pragma("clang loop unroll(full)")
 #define ROLLED _Pragma("clang loop unroll(disable) vectorize(disable)")
+/* The value is computed here and not later: keeps products in the order they are written in. */
+#define PIN(VALUE) __asm__("" : "+w"(VALUE))
 #define INLINE static inline __attribute__((always_inline))
 /* Hidden: a default symbol would be called through a PLT, which IREE's ELF loader does not fill. */
 #define KERNEL __attribute__((visibility("hidden")))

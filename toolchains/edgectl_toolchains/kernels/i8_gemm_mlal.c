@@ -8,9 +8,21 @@
 #include "gemm_frame.h"
 #include "requantize.h"
 
+#ifdef EDGECTL_IN_ORDER
+enum { TILE_ROWS = 3, TILE_COLS = 16 }; /* leaves six registers for products, see below */
+#else
 enum { TILE_ROWS = 4, TILE_COLS = 16 };
+#endif
 
 #if USE_NEON
+#ifdef EDGECTL_IN_ORDER
+INLINE int16x4_t load_at(const int8_t *from, size_t at) {
+  int16x4_t value;
+  __asm__("ldr %d0, [%1, %2]" : "=w"(value) : "r"(from), "r"(at));
+  return value;
+}
+#endif
+
 INLINE void mlal_tile(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *taps,
                       const int32_t rows, const int32_t groups, int32_t cols, int32_t first_col,
                       uint8_t *out) {
@@ -27,6 +39,46 @@ INLINE void mlal_tile(const struct conv_params *p, const uint8_t *blob, const ui
     const int8_t *a[TILE_ROWS];
     UNROLL for (int r = 0; r < rows; ++r) a[r] = (const int8_t *)taps[r];
     taps += rows;
+#ifdef EDGECTL_IN_ORDER
+    /* Built without instruction scheduling: products in batches of six, so that each step of
+     * SMULL, SMLAL and SADALP finds its operands ready, and loads without write-back. */
+    size_t at = 0;
+    const size_t end = (size_t)p->depth;
+    do {
+      int16x4_t pairs[TILE_ROWS];
+      UNROLL for (int r = 0; r < rows; ++r) pairs[r] = load_at(a[r], at);
+      at += 8;
+#define ROWS_DO UNROLL for (int r = 0; r < rows; ++r)
+#define PAIR(R, LANE) vreinterpretq_s8_s16(vdupq_lane_s16(pairs[R], LANE))
+#define HALF_STEP(EVEN, ODD)                                                                       \
+  {                                                                                                \
+    int8x16_t even[2], odd[2], x[TILE_ROWS], y[TILE_ROWS];                                         \
+    UNROLL for (int g = 0; g < groups; ++g) {                                                      \
+      even[g] = vld1q_s8(w + 16 * ((EVEN) * groups + g));                                          \
+      odd[g] = vld1q_s8(w + 16 * ((ODD) * groups + g));                                            \
+    }                                                                                              \
+    ROWS_DO x[r] = PAIR(r, EVEN);                                                                  \
+    ROWS_DO y[r] = PAIR(r, ODD);                                                                   \
+    UNROLL for (int g = 0; g < groups; ++g) {                                                      \
+      int16x8_t low[TILE_ROWS], high[TILE_ROWS];                                                   \
+      ROWS_DO low[r] = vmull_s8(vget_low_s8(even[g]), vget_low_s8(x[r]));                          \
+      ROWS_DO high[r] = vmull_high_s8(even[g], x[r]);                                              \
+      ROWS_DO PIN(low[r]);                                                                         \
+      ROWS_DO PIN(high[r]);                                                                        \
+      ROWS_DO low[r] = vmlal_s8(low[r], vget_low_s8(odd[g]), vget_low_s8(y[r]));                   \
+      ROWS_DO high[r] = vmlal_high_s8(high[r], odd[g], y[r]);                                      \
+      ROWS_DO sum[r][2 * g] = vpadalq_s16(sum[r][2 * g], low[r]);                                  \
+      ROWS_DO sum[r][2 * g + 1] = vpadalq_s16(sum[r][2 * g + 1], high[r]);                         \
+    }                                                                                              \
+  }
+      HALF_STEP(0, 1)
+      HALF_STEP(2, 3)
+#undef HALF_STEP
+#undef PAIR
+#undef ROWS_DO
+      w += 64 * groups;
+    } while (at < end);
+#else
     int32_t k = p->depth;
     do {
       int16x4_t pairs[TILE_ROWS];
@@ -55,8 +107,8 @@ INLINE void mlal_tile(const struct conv_params *p, const uint8_t *blob, const ui
       w += 64 * groups;
       k -= 8;
     } while (k > 0);
+#endif
   } while (--left > 0);
-
   finish(p, sum, rows, groups, cols, scale, out);
 }
 
@@ -75,7 +127,9 @@ INLINE void mlal_tile(const struct conv_params *p, const uint8_t *blob, const ui
 TILE(1)
 TILE(2)
 TILE(3)
+#ifndef EDGECTL_IN_ORDER
 TILE(4)
+#endif
 
 static void tile(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *taps,
                  int32_t rows, int32_t cols, int32_t first_col, uint8_t *out) {
@@ -87,7 +141,10 @@ static void tile(const struct conv_params *p, const uint8_t *blob, const uint8_t
       tile_##ROWS##x8(p, blob, taps, cols, first_col, out);                                        \
     return;
   switch (rows) {
-    CASE(4) CASE(3) CASE(2) CASE(1)
+#ifndef EDGECTL_IN_ORDER
+    CASE(4)
+#endif
+    CASE(3) CASE(2) CASE(1)
   }
 #undef CASE
 }

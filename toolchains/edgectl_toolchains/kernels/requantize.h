@@ -30,33 +30,48 @@ INLINE int16x8_t requantize8(int32x4_t a, int32x4_t b, float32x4_t scale_a, floa
   return vqaddq_s16(vqmovn_high_s32(vqmovn_s32(x), y), zp);
 }
 
-INLINE int8x8_t clamp8(int16x8_t value, int8x8_t low, int8x8_t high) {
-  return vmin_s8(vmax_s8(vqmovn_s16(value), low), high);
-}
-
 INLINE int8x16_t clamp16(int16x8_t first, int16x8_t second, int8x16_t low, int8x16_t high) {
   return vminq_s8(vmaxq_s8(vqmovn_high_s16(vqmovn_s16(first), second), low), high);
 }
 
-/* Requantizes and stores a tile of up to 4 x 16 accumulators. All rows are done before the first is
- * stored, so that an in-order core has independent chains to interleave. */
+/* Requantizes and stores a tile of up to 4 x 16 accumulators. Written step by step over
+ * all rows, which is the order an in-order core wants; the others reorder it themselves. */
 INLINE void finish_form(const struct conv_params *p, int32x4_t sum[][4], int32_t rows, int32_t groups,
                         int32_t cols, const float *scale, uint8_t *out, int narrow) {
   const int16x8_t zp = vdupq_n_s16((int16_t)p->out_zp);
   const int8x16_t low = vdupq_n_s8((int8_t)p->q_min), high = vdupq_n_s8((int8_t)p->q_max);
-  float32x4_t scales[4];
+  float32x4_t scales[4], real[4][4];
+  int16x8_t half[4][2];
   int8x16_t done[4];
   UNROLL for (int g = 0; g < 2 * groups; ++g) scales[g] = vld1q_f32(scale + 4 * g);
-  UNROLL for (int r = 0; r < rows; ++r) {
-    const int16x8_t first = requantize8(sum[r][0], sum[r][1], scales[0], scales[1], zp, narrow);
-    if (groups == 2) {
-      const int16x8_t second = requantize8(sum[r][2], sum[r][3], scales[2], scales[3], zp, narrow);
-      done[r] = clamp16(first, second, low, high);
-    } else {
-      const int8x8_t half = clamp8(first, vget_low_s8(low), vget_low_s8(high));
-      done[r] = vcombine_s8(half, half);
-    }
+#define EACH UNROLL for (int r = 0; r < rows; ++r) UNROLL for (int g = 0; g < 2 * groups; ++g)
+#define HALVES UNROLL for (int r = 0; r < rows; ++r) UNROLL for (int g = 0; g < groups; ++g)
+  if (narrow) {
+    const float32x4_t magic = vdupq_n_f32(ROUNDING_MAGIC);
+    EACH real[r][g] = vsubq_f32(vreinterpretq_f32_s32(sum[r][g]), magic);
+    EACH real[r][g] = vmulq_f32(real[r][g], scales[g]);
+    EACH real[r][g] = vaddq_f32(real[r][g], magic);
+    HALVES half[r][g] =
+        vuzp1q_s16(vreinterpretq_s16_f32(real[r][2 * g]), vreinterpretq_s16_f32(real[r][2 * g + 1]));
+    HALVES half[r][g] = vaddq_s16(half[r][g], zp);
+  } else {
+    int32x4_t whole[4][4];
+    int16x4_t quarter[4][4];
+    EACH real[r][g] = vcvtq_f32_s32(sum[r][g]);
+    EACH real[r][g] = vmulq_f32(real[r][g], scales[g]);
+    EACH whole[r][g] = vcvtnq_s32_f32(real[r][g]);
+    HALVES quarter[r][g] = vqmovn_s32(whole[r][2 * g]);
+    HALVES half[r][g] = vqmovn_high_s32(quarter[r][g], whole[r][2 * g + 1]);
+    HALVES half[r][g] = vqaddq_s16(half[r][g], zp);
   }
+#undef EACH
+#undef HALVES
+  UNROLL for (int r = 0; r < rows; ++r) {
+    const int8x8_t first = vqmovn_s16(half[r][0]);
+    done[r] = groups == 2 ? vqmovn_high_s16(first, half[r][1]) : vcombine_s8(first, first);
+  }
+  UNROLL for (int r = 0; r < rows; ++r) done[r] = vmaxq_s8(done[r], low);
+  UNROLL for (int r = 0; r < rows; ++r) done[r] = vminq_s8(done[r], high);
   uint8_t *to = out;
   const size_t stride = p->out_c;
   if (__builtin_expect(cols == 8 * groups, 1)) {

@@ -85,7 +85,9 @@ def apply(
                 parsed,
                 name=name,
                 symbol=kernel.symbol,
-                object_path=build_object(kernel.source, target.cpu, cache_dir=object_dir),
+                object_path=build_object(
+                    kernel.source, target.cpu, cache_dir=object_dir, in_order=kernel.in_order
+                ),
                 target_attribute=attribute,
                 groups=split.groups,
                 inputs=[site.input],

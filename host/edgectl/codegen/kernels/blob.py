@@ -19,7 +19,7 @@ __all__ = ["MAGIC_BITS", "Layout", "Plan", "fits_narrow", "pack_blob", "pack_dep
 MAGIC_BITS = 0x4B400000  # 12582912.0f: the float whose mantissa counts in ones
 _ALIGNMENT = 64
 _DIRECT, _TAPS, _PACKED = 0, 1, 2
-_NARROW = 1
+_NARROW, _CLAMP = 1, 2
 _FRAME_POINTERS = 1024  # gemm_frame.h
 _FRAME_PACKED_BYTES = 16384
 _BLOCK_BYTES = 24 * 1024  # input rows that should stay in a 32 KiB first-level cache
@@ -173,6 +173,8 @@ def pack_blob(conv: Convolution, layout: Layout, plan: Plan) -> bytes:
             bias = bias + np.int32(MAGIC_BITS)
     elif isinstance(epilogue, Activation):
         bounds = (epilogue.low, epilogue.high)
+        if bounds != (float("-inf"), float("inf")):
+            flags |= _CLAMP
     # A depthwise kernel walks a whole padding row by pixels, the others read one pixel of it.
     pad_elements = max(g.in_w, g.k_w * g.dilation_w) * g.in_c if g.depthwise else max(g.in_c, plan.depth)
     pad = np.full(pad_elements + 64, conv.pad_value, conv.weights.dtype).tobytes()

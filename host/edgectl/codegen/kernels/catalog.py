@@ -15,31 +15,26 @@ __all__ = ["KERNELS", "Kernel", "choose"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """One exported C function and the convolutions that it computes."""
+    """One exported C function, the cores it is for and the convolutions that it computes.
+
+    ``in_order`` kernels are written in the order in which an in-order core should issue them, and
+    built without the compiler's own scheduling.
+    """
 
     name: str
     source: str
     element: str
     depthwise: bool
+    cpus: tuple[str, ...]
     layout: Layout
-    needs_dotprod: bool = False
-    needs_fp16: bool = False
-    without_dotprod: bool = False
     max_taps: int = 1 << 30
     least_macs: int = 20_000
+    in_order: bool = False
 
     @property
     def symbol(self) -> str:
         """The C function's name."""
         return f"edgectl_{self.name}"
-
-    def runs_on(self, target: Target) -> bool:
-        """Whether the core has the instructions."""
-        if self.needs_dotprod and not target.has_dotprod:
-            return False
-        if self.without_dotprod and target.has_dotprod:
-            return False
-        return not self.needs_fp16 or target.has_fp16
 
     def refusal(self, conv: Convolution) -> str:
         """Why this convolution is not for this kernel; empty when it is."""
@@ -53,36 +48,63 @@ class Kernel:
         return ""
 
 
-_I8_MLAL = Layout(tile_rows=4, tile_cols=16, least_cols=8, interleave=2, depth_step=8, element_bytes=1)
-_I8_DOT = Layout(
-    tile_rows=4, tile_cols=16, least_cols=8, interleave=4, depth_step=8, element_bytes=1, narrow=True
-)
-_I8_DEPTHWISE = Layout(tile_rows=1, tile_cols=16, least_cols=16, interleave=1, depth_step=1, element_bytes=1)
-_I8_DEPTHWISE_A76 = Layout(
-    tile_rows=1, tile_cols=16, least_cols=16, interleave=1, depth_step=1, element_bytes=1, narrow=True
-)
+_A53, _A72, _A76 = "cortex-a53", "cortex-a72", "cortex-a76"
 
+
+def _i8_gemm(rows: int, interleave: int, *, narrow: bool = False) -> Layout:
+    return Layout(
+        tile_rows=rows, tile_cols=16, least_cols=8, interleave=interleave, depth_step=8, element_bytes=1,
+        narrow=narrow,
+    )  # fmt: skip
+
+
+def _float_gemm(width: int, element_bytes: int) -> Layout:
+    return Layout(
+        tile_rows=8, tile_cols=2 * width, least_cols=2 * width, interleave=1, depth_step=width,
+        element_bytes=element_bytes,
+    )  # fmt: skip
+
+
+def _depthwise(lanes: int, element_bytes: int, *, narrow: bool = False) -> Layout:
+    return Layout(
+        tile_rows=4, tile_cols=lanes, least_cols=lanes, interleave=1, depth_step=1,
+        element_bytes=element_bytes, lanes=lanes, narrow=narrow,
+    )  # fmt: skip
+
+
+# On the A76 a conversion between integer and float takes two cycles of one pipe, an addition half
+# a cycle of two: there the narrow form of requantization pays. On A53 and A72 it does not.
 KERNELS: tuple[Kernel, ...] = (
-    Kernel(name="i8_gemm_dot", source="i8_gemm_dot.c", element="i8", depthwise=False, layout=_I8_DOT,
-           needs_dotprod=True),
-    Kernel(name="i8_gemm_mlal", source="i8_gemm_mlal.c", element="i8", depthwise=False, layout=_I8_MLAL,
-           without_dotprod=True),
-    # On the A76 a conversion between integer and float takes two cycles of one pipe, an addition
-    # half a cycle of two: there the narrow form pays. On A53 and A72 it does not.
-    Kernel(name="i8_depthwise", source="i8_depthwise.c", element="i8", depthwise=True,
-           layout=_I8_DEPTHWISE_A76, needs_dotprod=True, max_taps=121),
-    Kernel(name="i8_depthwise", source="i8_depthwise.c", element="i8", depthwise=True,
-           layout=_I8_DEPTHWISE, without_dotprod=True, max_taps=121),
+    Kernel(name="i8_gemm_dot", source="i8_gemm_dot.c", element="i8", depthwise=False, cpus=(_A76,),
+           layout=_i8_gemm(4, 4, narrow=True)),
+    Kernel(name="i8_gemm_mlal", source="i8_gemm_mlal.c", element="i8", depthwise=False, cpus=(_A72,),
+           layout=_i8_gemm(4, 2)),
+    Kernel(name="i8_gemm_mlal", source="i8_gemm_mlal.c", element="i8", depthwise=False, cpus=(_A53,),
+           layout=_i8_gemm(3, 2), in_order=True),
+    Kernel(name="i8_depthwise", source="i8_depthwise.c", element="i8", depthwise=True, cpus=(_A76,),
+           layout=_depthwise(16, 1, narrow=True), max_taps=121),
+    Kernel(name="i8_depthwise", source="i8_depthwise.c", element="i8", depthwise=True, cpus=(_A53, _A72),
+           layout=_depthwise(16, 1), max_taps=121),
+    Kernel(name="f32_gemm", source="f32_gemm.c", element="f32", depthwise=False, cpus=(_A72, _A76),
+           layout=_float_gemm(4, 4)),
+    Kernel(name="f32_gemm", source="f32_gemm.c", element="f32", depthwise=False, cpus=(_A53,),
+           layout=_float_gemm(4, 4), in_order=True),
+    Kernel(name="f32_depthwise", source="f32_depthwise.c", element="f32", depthwise=True,
+           cpus=(_A53, _A72, _A76), layout=_depthwise(8, 4), max_taps=121),
+    Kernel(name="f16_gemm", source="f16_gemm.c", element="f16", depthwise=False, cpus=(_A76,),
+           layout=_float_gemm(8, 2)),
+    Kernel(name="f16_depthwise", source="f16_depthwise.c", element="f16", depthwise=True, cpus=(_A76,),
+           layout=_depthwise(16, 2), max_taps=121),
 )  # fmt: skip
 
 
 def choose(conv: Convolution, target: Target) -> tuple[Kernel | None, str]:
     """The kernel for a convolution, or why there is none."""
-    reason = f"no {conv.element} kernel for this core"
+    reason = f"no {conv.element} kernel for {target.cpu}"
     for kernel in KERNELS:
-        if kernel.element != conv.element or kernel.depthwise != conv.geometry.depthwise:
+        if (kernel.element, kernel.depthwise) != (conv.element, conv.geometry.depthwise):
             continue
-        if not kernel.runs_on(target):
+        if target.cpu not in kernel.cpus:
             continue
         reason = kernel.refusal(conv)
         if not reason:

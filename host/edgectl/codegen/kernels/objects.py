@@ -23,6 +23,9 @@ COMMON_FLAGS = (
     "-fno-sanitize=all", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables", "-ffp-contract=off",
     "-Wall", "-Wextra", "-Werror",
 )  # fmt: skip
+_IN_ORDER_FLAGS = (
+    "-DEDGECTL_IN_ORDER", "-mllvm", "-enable-misched=false", "-mllvm", "-enable-post-misched=false",
+)  # fmt: skip
 _CORES = {"cortex-a53": "cortex_a53", "cortex-a72": "cortex_a72", "cortex-a76": "cortex_a76"}
 # What Raspberry Pi parts lack although Arm's core may have it, and what no kernel needs.
 _WITHOUT = {"cortex-a53": "-crypto", "cortex-a72": "-crypto", "cortex-a76": "-crypto"}
@@ -39,17 +42,23 @@ def supports(target: Target) -> bool:
     return target.architecture == "aarch64" and target.cpu in _CORES
 
 
-def compile_command(cpu: str) -> list[str]:
+def compile_command(cpu: str, *, in_order: bool = False) -> list[str]:
     """The compiler and its flags for a core, without input and output."""
     core = _CORES[cpu]
     return [
         sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu", f"-mcpu={core}{_WITHOUT[cpu]}",
-        "-ffixed-x18", *COMMON_FLAGS,
+        "-ffixed-x18", *COMMON_FLAGS, *(_IN_ORDER_FLAGS if in_order else ()),
     ]  # fmt: skip
 
 
-def build_object(source: str, cpu: str, *, cache_dir: Path) -> Path:
+def build_object(source: str, cpu: str, *, cache_dir: Path, in_order: bool = False) -> Path:
     """Compiles one C file for a core, or finds the result of an earlier run.
+
+    Args:
+        source: name of the file in the kernels' folder.
+        cpu: the core, as a target names it.
+        cache_dir: where objects are kept.
+        in_order: the file is written in issue order; keep it.
 
     Returns:
         The object file; its name holds a digest of sources, flags and compiler.
@@ -58,7 +67,7 @@ def build_object(source: str, cpu: str, *, cache_dir: Path) -> Path:
         CompileError: ziglang is not installed, or the compiler refused.
     """
     folder = kernel_sources()
-    command = compile_command(cpu)
+    command = compile_command(cpu, in_order=in_order)
     try:
         version = importlib.metadata.version("ziglang")
     except importlib.metadata.PackageNotFoundError as error:

@@ -1,0 +1,167 @@
+/* Floating-point depthwise convolution, channels last: the part that f32 and f16 share.
+ *
+ * Two registers of channels for up to four neighbouring output pixels at a time: a weight is loaded
+ * once for the four, an input once for every pixel whose window holds it. Inputs come through a table
+ * of pointers, one per kernel row and input column of the strip, so borders (pointers to a padding
+ * row) cost the same as the inside. Weights are packed [channels / LANES][taps][LANES].
+ *
+ * The including file defines SCALAR, VEC, WIDTH, LOAD, STORE, SPLAT, MAX, MIN and FMA.
+ */
+#include "conv_params.h"
+
+enum { STRIP = 4, LANES = 2 * WIDTH, MAX_COLUMNS = 121 * STRIP };
+
+#if USE_NEON
+INLINE void store_pixel(const struct conv_params *p, SCALAR *out, VEC first, VEC second, int32_t count) {
+  if (p->flags & CONV_CLAMP) {
+    const VEC low = SPLAT((SCALAR)p->act_min), high = SPLAT((SCALAR)p->act_max);
+    first = MIN(MAX(first, low), high);
+    second = MIN(MAX(second, low), high);
+  }
+  if (__builtin_expect(count >= LANES, 1)) {
+    STORE(out, first);
+    STORE(out + WIDTH, second);
+    return;
+  }
+  SCALAR spill[LANES];
+  STORE(spill, first);
+  STORE(spill + WIDTH, second);
+  store_some((uint8_t *)out, (const uint8_t *)spill, count * (int32_t)sizeof(SCALAR));
+}
+
+INLINE void strip(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table,
+                  const int32_t size, const int32_t stride, const int32_t pixels, uint8_t *to) {
+  const SCALAR *w = (const SCALAR *)(blob + p->weights_at);
+  const SCALAR *bias = (const SCALAR *)(blob + p->bias_at);
+  const int32_t columns = (pixels - 1) * stride + size;
+  SCALAR *out = (SCALAR *)to;
+  for (int32_t c = 0; c + LANES <= p->out_c; c += LANES, w += LANES * size * size) {
+    VEC sum[STRIP][2];
+    UNROLL for (int i = 0; i < pixels; ++i) {
+      sum[i][0] = LOAD(bias + c);
+      sum[i][1] = LOAD(bias + c + WIDTH);
+    }
+    UNROLL for (int ky = 0; ky < size; ++ky) {
+      VEC weight[5][2];
+      UNROLL for (int kx = 0; kx < size; ++kx) {
+        weight[kx][0] = LOAD(w + (ky * size + kx) * LANES);
+        weight[kx][1] = LOAD(w + (ky * size + kx) * LANES + WIDTH);
+      }
+      UNROLL for (int j = 0; j < columns; ++j) {
+        const SCALAR *from = (const SCALAR *)table[ky * columns + j] + c;
+        const VEC first = LOAD(from), second = LOAD(from + WIDTH);
+        UNROLL for (int i = 0; i < pixels; ++i) {
+          const int kx = j - i * stride;
+          if (kx >= 0 && kx < size) {
+            sum[i][0] = FMA(sum[i][0], first, weight[kx][0]);
+            sum[i][1] = FMA(sum[i][1], second, weight[kx][1]);
+          }
+        }
+      }
+    }
+    UNROLL for (int i = 0; i < pixels; ++i)
+        store_pixel(p, out + (size_t)i * p->out_c + c, sum[i][0], sum[i][1], LANES);
+  }
+}
+
+#define FORM(SIZE, STRIDE, PIXELS)                                                                 \
+  static __attribute__((noinline)) void strip_##SIZE##_##STRIDE##_##PIXELS(                        \
+      const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table, uint8_t *to) { \
+    strip(p, blob, table, SIZE, STRIDE, PIXELS, to);                                               \
+  }
+#define FORMS(SIZE, STRIDE)                                                                        \
+  FORM(SIZE, STRIDE, 1) FORM(SIZE, STRIDE, 2) FORM(SIZE, STRIDE, 3) FORM(SIZE, STRIDE, 4)
+FORMS(3, 1)
+FORMS(3, 2)
+FORMS(5, 1)
+FORMS(5, 2)
+#endif
+
+/* One pixel, any kernel size, channels from `first` on. */
+static void one_pixel(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table,
+                      int32_t first, uint8_t *to) {
+  const SCALAR *w = (const SCALAR *)(blob + p->weights_at) + (size_t)first * p->taps;
+  const SCALAR *bias = (const SCALAR *)(blob + p->bias_at);
+  SCALAR *out = (SCALAR *)to;
+  for (int32_t c = first; c < p->out_c; c += LANES) {
+    const int32_t count = least(LANES, p->out_c - c);
+#if USE_NEON
+    VEC sum[2] = {LOAD(bias + c), LOAD(bias + c + WIDTH)};
+    for (int32_t t = 0; t < p->taps; ++t, w += LANES) {
+      SCALAR some[LANES];
+      const SCALAR *from = (const SCALAR *)table[t] + c;
+      if (count < LANES) { /* never read past the last channel */
+        ROLLED for (int32_t i = 0; i < LANES; ++i) some[i] = i < count ? from[i] : (SCALAR)0;
+        from = some;
+      }
+      sum[0] = FMA(sum[0], LOAD(from), LOAD(w));
+      sum[1] = FMA(sum[1], LOAD(from + WIDTH), LOAD(w + WIDTH));
+    }
+    store_pixel(p, out + c, sum[0], sum[1], count);
+#else
+    for (int32_t i = 0; i < count; ++i) {
+      SCALAR sum = bias[c + i];
+      for (int32_t t = 0; t < p->taps; ++t) sum += ((const SCALAR *)table[t])[c + i] * w[t * LANES + i];
+      if (p->flags & CONV_CLAMP) {
+        sum = sum < (SCALAR)p->act_min ? (SCALAR)p->act_min : sum;
+        sum = sum > (SCALAR)p->act_max ? (SCALAR)p->act_max : sum;
+      }
+      out[c + i] = sum;
+    }
+    w += (size_t)p->taps * LANES;
+#endif
+  }
+}
+
+#if USE_NEON
+typedef void strip_function(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table,
+                            uint8_t *to);
+
+static void run_strip(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table,
+                      int32_t pixels, uint8_t *to) {
+#define CASES(SIZE, STRIDE)                                                                        \
+  if (p->k_w == SIZE && p->stride_w == STRIDE) switch (pixels) {                                   \
+      case 1: strip_##SIZE##_##STRIDE##_1(p, blob, table, to); return;                             \
+      case 2: strip_##SIZE##_##STRIDE##_2(p, blob, table, to); return;                             \
+      case 3: strip_##SIZE##_##STRIDE##_3(p, blob, table, to); return;                             \
+      case 4: strip_##SIZE##_##STRIDE##_4(p, blob, table, to); return;                             \
+    }
+  CASES(3, 1)
+  CASES(3, 2)
+  CASES(5, 1)
+  CASES(5, 2)
+#undef CASES
+}
+#endif
+
+INLINE void run_depthwise(const uint8_t *in, const uint8_t *blob, uint8_t *out, size_t group) {
+  const struct conv_params *p = (const struct conv_params *)blob;
+  const uint8_t *pad = blob + p->pad_at, *table[MAX_COLUMNS];
+  const int32_t end = least(((int32_t)group + 1) * p->rows_per_group, p->rows);
+  const int32_t pixel_bytes = p->out_c * (int32_t)sizeof(SCALAR);
+#if USE_NEON
+  const int strips = p->k_h == p->k_w && (p->k_w == 3 || p->k_w == 5) && p->out_c % LANES == 0 &&
+                     p->dilation_w == 1 && (p->stride_w == 1 || p->stride_w == 2);
+#else
+  const int strips = 0;
+#endif
+  const int32_t spare = strips ? p->out_w : 1;
+  for (int32_t row = (int32_t)group * p->rows_per_group; row < end;) {
+    const struct pixel at = locate(p, row);
+    const int32_t in_line = (at.x + p->pad_left) / p->stride_w; /* the pixel's column */
+    int32_t pixels = 1;
+    if (strips) pixels = least(least(STRIP, spare - in_line), end - row);
+    const int32_t columns = strips ? (pixels - 1) * p->stride_w + p->k_w : p->k_w;
+    for (int32_t ky = 0; ky < p->k_h; ++ky)
+      for (int32_t j = 0; j < columns; ++j)
+        table[ky * columns + j] = tap_pointer(p, in, pad, at, ky, j, sizeof(SCALAR));
+    uint8_t *to = out + (size_t)row * pixel_bytes;
+#if USE_NEON
+    if (strips)
+      run_strip(p, blob, table, pixels, to);
+    else
+#endif
+      one_pixel(p, blob, table, 0, to);
+    row += pixels;
+  }
+}
