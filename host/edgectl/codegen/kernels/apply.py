@@ -58,7 +58,9 @@ def apply(
         CompileError: a kernel does not compile.
     """
     if not supports(target):
-        choice = KernelChoice(dispatch="*", kernel="", reason=f"there are no kernels for {target.cpu}")
+        choice = KernelChoice(
+            dispatch="*", kernel="", reason=f"there are no kernels for {target.cpu}"
+        )
         return KernelResult(module=module, object_dir=object_dir, flags=(), choices=(choice,))
     from iree.compiler import ir
 
@@ -74,7 +76,11 @@ def apply(
                 choices.append(KernelChoice(dispatch=name, kernel="", reason=site.reason))
                 continue
             kernel, reason = choose(site.convolution, target)
-            split = None if kernel is None else plan(site.convolution, kernel.layout, cores=target.cores)
+            split = (
+                None
+                if kernel is None
+                else plan(site.convolution, kernel.layout, cores=target.cores)
+            )
             if kernel is None or split is None:
                 reason = reason or "one row of its input does not fit the kernel's buffer"
                 choices.append(KernelChoice(dispatch=name, kernel="", reason=reason))
@@ -94,9 +100,13 @@ def apply(
                 blob=pack_blob(site.convolution, kernel.layout, split),
                 replaced=site.operations,
             )
-            choices.append(KernelChoice(dispatch=name, kernel=kernel.name, reason=_why(site.convolution)))
+            choices.append(
+                KernelChoice(dispatch=name, kernel=kernel.name, reason=_why(site.convolution))
+            )
         if attribute is None:
-            return KernelResult(module=module, object_dir=object_dir, flags=(), choices=tuple(choices))
+            return KernelResult(
+                module=module, object_dir=object_dir, flags=(), choices=tuple(choices)
+            )
         result = _bytecode(parsed)
     return KernelResult(
         module=result,

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from edgectl.codegen.kernels.shapes import Activation, Convolution, Requantization
 
-__all__ = ["MAGIC_BITS", "Layout", "Plan", "fits_narrow", "pack_blob", "pack_depthwise", "pack_panels"]
+__all__ = [
+    "MAGIC_BITS",
+    "Layout",
+    "Plan",
+    "fits_narrow",
+    "pack_blob",
+    "pack_depthwise",
+    "pack_panels",
+]
 
 MAGIC_BITS = 0x4B400000  # 12582912.0f: the float whose mantissa counts in ones
 _ALIGNMENT = 64
@@ -74,7 +82,9 @@ def _mode_and_depth(conv: Convolution, layout: Layout) -> tuple[int, int, int]:
     return _PACKED, _round_up(g.taps * g.in_c, layout.depth_step), 1
 
 
-def plan(conv: Convolution, layout: Layout, *, cores: int, work_per_group: int = 400_000) -> Plan | None:
+def plan(
+    conv: Convolution, layout: Layout, *, cores: int, work_per_group: int = 400_000
+) -> Plan | None:
     """Splits a convolution over workgroups; ``None`` when its rows do not fit the stack buffers."""
     g = conv.geometry
     mode, depth, taps = _mode_and_depth(conv, layout)
@@ -136,7 +146,9 @@ def pack_panels(weights: NDArray[np.generic], layout: Layout, plan: Plan) -> byt
 def pack_depthwise(weights: NDArray[np.generic], layout: Layout) -> bytes:
     """[k_h, k_w, channels] -> [channels / lanes][taps][lanes]."""
     channels = weights.shape[2]
-    padded = np.zeros((weights.shape[0] * weights.shape[1], _round_up(channels, layout.lanes)), weights.dtype)
+    padded = np.zeros(
+        (weights.shape[0] * weights.shape[1], _round_up(channels, layout.lanes)), weights.dtype
+    )
     padded[:, :channels] = weights.reshape(-1, channels)
     chunks = padded.reshape(padded.shape[0], -1, layout.lanes).transpose(1, 0, 2)
     return np.ascontiguousarray(chunks).tobytes()
@@ -162,7 +174,11 @@ def _padded(vector: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]
 def pack_blob(conv: Convolution, layout: Layout, plan: Plan) -> bytes:
     """The constant operand of one dispatch."""
     g, epilogue = conv.geometry, conv.epilogue
-    weights = pack_depthwise(conv.weights, layout) if g.depthwise else pack_panels(conv.weights, layout, plan)
+    weights = (
+        pack_depthwise(conv.weights, layout)
+        if g.depthwise
+        else pack_panels(conv.weights, layout, plan)
+    )
     bias = _padded(conv.bias)
     flags, scale, quantized, bounds = 0, b"", (0, 0, 0), (0.0, 0.0)
     if isinstance(epilogue, Requantization):
@@ -176,7 +192,9 @@ def pack_blob(conv: Convolution, layout: Layout, plan: Plan) -> bytes:
         if bounds != (float("-inf"), float("inf")):
             flags |= _CLAMP
     # A depthwise kernel walks a whole padding row by pixels, the others read one pixel of it.
-    pad_elements = max(g.in_w, g.k_w * g.dilation_w) * g.in_c if g.depthwise else max(g.in_c, plan.depth)
+    pad_elements = (
+        max(g.in_w, g.k_w * g.dilation_w) * g.in_c if g.depthwise else max(g.in_c, plan.depth)
+    )
     pad = np.full(pad_elements + 64, conv.pad_value, conv.weights.dtype).tobytes()
     parts, offsets, at = [], [], _ALIGNMENT * 3
     for part in (bias.tobytes(), scale, weights, pad):

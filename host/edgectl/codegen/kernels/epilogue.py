@@ -112,7 +112,9 @@ def _read_off(interpreter: Interpreter, channels: int) -> Requantization | None:
     if not between.any():
         return None
     rows, columns = np.nonzero(between)
-    real = np.rint(sums[rows[:1], columns[:1]].astype(np.float32) * scale[columns[:1]]).astype(np.int64)
+    real = np.rint(sums[rows[:1], columns[:1]].astype(np.float32) * scale[columns[:1]]).astype(
+        np.int64
+    )
     zero_point = int(values[rows[0], columns[0]] - real[0])
     return Requantization(scale=scale, zero_point=zero_point, low=int(low[0]), high=int(high[0]))
 
@@ -123,7 +125,9 @@ def _verify(interpreter: Interpreter, epilogue: Requantization, channels: int) -
     near = np.rint((np.arange(-280, 281) + 0.5)[:, None] / scale)  # next to every rounding tie
     spread = rng.uniform(-400, 400, (400, channels)) / scale
     wide = rng.integers(-(2**24), 2**24, (200, channels))
-    edges = np.repeat(np.array([0, 1, -1, 2**22, -(2**22), 2**30, -(2**30)])[:, None], channels, axis=1)
+    edges = np.repeat(
+        np.array([0, 1, -1, 2**22, -(2**22), 2**30, -(2**30)])[:, None], channels, axis=1
+    )
     for block in (near - 1, near, near + 1, spread, wide, edges):
         sums = np.clip(np.rint(block), -(2**30), 2**30).astype(np.int32)
         if not np.array_equal(interpreter.run(sums), requantize(sums, epilogue)):
@@ -165,7 +169,9 @@ def follow_float(value: Any, channels: int, constants: Constants) -> FloatTail:
         operations += [*pending, user]
         pending = []
         current = user.results[0]
-    return FloatTail(operations=tuple(operations), bias=bias, epilogue=Activation(low=low, high=high))
+    return FloatTail(
+        operations=tuple(operations), bias=bias, epilogue=Activation(low=low, high=high)
+    )
 
 
 def _other_constant(operation: Any, value: Any, constants: Constants) -> NDArray[np.generic] | None:
@@ -175,6 +181,8 @@ def _other_constant(operation: Any, value: Any, constants: Constants) -> NDArray
 
 def _clamp_bounds(operation: Any) -> tuple[float, float] | None:
     try:
-        return float(operation.attributes["min_val"].value), float(operation.attributes["max_val"].value)
+        return float(operation.attributes["min_val"].value), float(
+            operation.attributes["max_val"].value
+        )
     except (KeyError, AttributeError, ValueError):
         return None

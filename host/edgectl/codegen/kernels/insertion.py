@@ -24,10 +24,15 @@ def byte_size(value: Any) -> int:
     """Bytes of a statically shaped tensor."""
     from iree.compiler import ir
 
-    return int(np.prod(list(ir.ShapedType(value.type).shape), dtype=np.int64)) * _BYTES[element_name(value)]
+    return (
+        int(np.prod(list(ir.ShapedType(value.type).shape), dtype=np.int64))
+        * _BYTES[element_name(value)]
+    )
 
 
-def _executable(name: str, symbol: str, object_name: str, target: str, sizes: Sequence[int], groups: int) -> str:
+def _executable(
+    name: str, symbol: str, object_name: str, target: str, sizes: Sequence[int], groups: int
+) -> str:
     bindings = ", ".join(f"%b{i}: !stream.binding" for i in range(len(sizes)))
     spans = "\n".join(
         f"      %m{i} = stream.binding.subspan %b{i}[%c0] : !stream.binding -> memref<{size}xi8>\n"

@@ -119,7 +119,11 @@ class Interpreter:
                 shift = self._constants.read(operation.operands[2])
                 if shift is None or shift.any():
                     raise NotInterpretableError("tosa.mul with a shift")
-            return self._apply("arith.mulf", operation, [self._operand(v, known) for v in list(operation.operands)[:2]])
+            return self._apply(
+                "arith.mulf",
+                operation,
+                [self._operand(v, known) for v in list(operation.operands)[:2]],
+            )
         if operation.name == "tosa.cast":
             x = self._operand(operation.operands[0], known)
             dtype = _dtype(operation.results[0])
@@ -128,7 +132,9 @@ class Interpreter:
             return x.astype(dtype)
         if not operation.name.startswith("tosa."):
             raise NotInterpretableError(operation.name)
-        return self._apply(operation.name, operation, [self._operand(v, known) for v in operation.operands])
+        return self._apply(
+            operation.name, operation, [self._operand(v, known) for v in operation.operands]
+        )
 
     def _generic(self, operation: Any, known: list[tuple[Any, Array]]) -> Array:
         block = operation.regions[0].blocks[0]

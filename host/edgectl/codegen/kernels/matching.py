@@ -202,9 +202,17 @@ def _read_pad(value: Any, constants: Constants) -> _Pad | None:
     if len(list(value.uses)) != 1:
         return None
     shape_op = operation.operands[1].owner
-    if not isinstance(shape_op, ir.OpView | ir.Operation) or shape_op.operation.name != "tosa.const_shape":
+    if (
+        not isinstance(shape_op, ir.OpView | ir.Operation)
+        or shape_op.operation.name != "tosa.const_shape"
+    ):
         return None
-    amounts = [int(v) for v in np.array(ir.DenseIntElementsAttr(shape_op.operation.attributes["values"])).reshape(-1)]
+    amounts = [
+        int(v)
+        for v in np.array(ir.DenseIntElementsAttr(shape_op.operation.attributes["values"])).reshape(
+            -1
+        )
+    ]
     if len(amounts) != 8 or amounts[:2] != [0, 0] or amounts[6:] != [0, 0]:
         return None
     fill = constants.read(operation.operands[2]) if len(operation.operands) > 2 else np.zeros(1)

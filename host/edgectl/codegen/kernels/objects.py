@@ -16,7 +16,7 @@ from edgectl_toolchains import Target
 
 __all__ = ["COMMON_FLAGS", "build_object", "compile_command", "kernel_sources"]
 
-# Freestanding: an embedded ELF has no libc. x18 is reserved by IREE's loader on every platform.
+# Freestanding: an embedded ELF has no libc.
 # Contraction stays off, so that a*b+c is fused only where a kernel asks for it.
 COMMON_FLAGS = (
     "-O3", "-g0", "-ffreestanding", "-fno-builtin", "-fvisibility=hidden", "-fno-stack-protector",
@@ -28,7 +28,8 @@ _IN_ORDER_FLAGS = (
 )  # fmt: skip
 _CORES = {"cortex-a53": "cortex_a53", "cortex-a72": "cortex_a72", "cortex-a76": "cortex_a76"}
 # What Raspberry Pi parts lack although Arm's core may have it, and what no kernel needs.
-_WITHOUT = {"cortex-a53": "-crypto", "cortex-a72": "-crypto", "cortex-a76": "-crypto"}
+# x18 stays free, as in the code that IREE generates around the kernels.
+_FEATURES = "-crypto+reserve_x18"
 
 
 def kernel_sources() -> Path:
@@ -46,8 +47,8 @@ def compile_command(cpu: str, *, in_order: bool = False) -> list[str]:
     """The compiler and its flags for a core, without input and output."""
     core = _CORES[cpu]
     return [
-        sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu", f"-mcpu={core}{_WITHOUT[cpu]}",
-        "-ffixed-x18", *COMMON_FLAGS, *(_IN_ORDER_FLAGS if in_order else ()),
+        sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu", f"-mcpu={core}{_FEATURES}",
+        *COMMON_FLAGS, *(_IN_ORDER_FLAGS if in_order else ()),
     ]  # fmt: skip
 
 
@@ -90,8 +91,11 @@ def build_object(source: str, cpu: str, *, cache_dir: Path, in_order: bool = Fal
             text=True,
             check=False,
             # Zig keeps its own caches; beside ours they are found again and can be deleted with them.
-            env={**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(cache_dir / "zig"),
-                 "ZIG_LOCAL_CACHE_DIR": str(cache_dir / "zig")},
+            env={
+                **os.environ,
+                "ZIG_GLOBAL_CACHE_DIR": str(cache_dir / "zig"),
+                "ZIG_LOCAL_CACHE_DIR": str(cache_dir / "zig"),
+            },
         )
         if run.returncode != 0 or not temporary.exists():
             raise CompileError(

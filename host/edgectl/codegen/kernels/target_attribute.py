@@ -20,7 +20,9 @@ _PROBE = b"""func.func @probe(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
 _HEAD = "#hal.executable.target<"
 
 
-def executable_target(run_compiler: Callable[[bytes, Sequence[str]], bytes], flags: Sequence[str]) -> str:
+def executable_target(
+    run_compiler: Callable[[bytes, Sequence[str]], bytes], flags: Sequence[str]
+) -> str:
     """The attribute's text.
 
     Args:
