@@ -194,7 +194,7 @@ def run(store: Store, request: Document) -> Document:
     check_architecture(folder / read.manifest.module, read.manifest.architecture)
     agent_pid = os.getpid()
 
-    def execute_in_child() -> Document:
+    def execute_in_child(_beat: Callable[[], None]) -> Document:
         from edgectl_runner.execution import execute
 
         return to_document(

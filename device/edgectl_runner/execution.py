@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,12 @@ def load_engine(manifest: Manifest, folder: Path, entry: EntryPoint, threads: in
 
 
 def check_golden(
-    manifest: Manifest, folder: Path, engine: Engine, entry_index: int
+    manifest: Manifest,
+    folder: Path,
+    engine: Engine,
+    entry_index: int,
+    *,
+    beat: Callable[[], None] = lambda: None,
 ) -> list[OutputComparison]:
     """Makes every golden call of the entry point in order and compares each tensor output.
 
@@ -61,6 +67,7 @@ def check_golden(
         specs = engine.entry.inputs
         inputs = [load_npy(folder / n, s) for n, s in zip(call.inputs, specs, strict=False)]
         values = engine.call(inputs)
+        beat()
         del inputs
         bindings = [b for b in engine.entry.outputs if b.source != "literal"]
         tensors = [
@@ -136,17 +143,23 @@ def execute(
 
 
 def check_health(
-    manifest: Manifest, folder: Path, *, window_s: float, max_latency_ms: float | None
+    manifest: Manifest,
+    folder: Path,
+    *,
+    window_s: float,
+    max_latency_ms: float | None,
+    beat: Callable[[], None],
 ) -> dict[str, str | None]:
     """Whether every entry point gives its golden outputs, in time and for ``window_s`` seconds.
 
-    ``reason`` says what is wrong, ``None`` when nothing is.
+    ``beat`` is called after each step. ``reason`` says what is wrong, ``None`` when nothing is.
     """
     for index, entry in enumerate(manifest.entry_points):
         engine = load_engine(manifest, folder, entry, None)
+        beat()
         deadline = time.monotonic() + window_s
         while True:
-            for comparison in check_golden(manifest, folder, engine, index):
+            for comparison in check_golden(manifest, folder, engine, index, beat=beat):
                 if not comparison.passed:
                     reason = (
                         f"output {comparison.name!r} of golden call {comparison.call} is wrong: "

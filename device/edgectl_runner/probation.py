@@ -8,6 +8,7 @@ never outlives its probation, and there is nothing to loop over.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,9 @@ __all__ = ["HealthCheck", "activate", "on_probation", "settle"]
 class HealthCheck:
     """What a release must do to stay: right golden outputs, in time, for a while.
 
-    ``max_latency_ms`` bounds the median of a few calls; ``window_s`` is how long it is called
-    again and again (0: just the golden calls).
+    ``timeout_s`` bounds each step (loading, one golden call), not the whole. ``max_latency_ms``
+    bounds the median of a few calls; ``window_s`` is how long it is called again and again (0:
+    just the golden calls).
     """
 
     timeout_s: float = 30.0
@@ -114,17 +116,21 @@ def on_probation(store: Store) -> str | None:
 def _check(store: Store, release: str, health: HealthCheck) -> None:
     read, folder = store.startable(release)
 
-    def in_child() -> dict[str, Any]:
+    def in_child(beat: Callable[[], None]) -> dict[str, Any]:
         from edgectl_runner.execution import check_health
 
         return check_health(
-            read.manifest, folder, window_s=health.window_s, max_latency_ms=health.max_latency_ms
+            read.manifest,
+            folder,
+            window_s=health.window_s,
+            max_latency_ms=health.max_latency_ms,
+            beat=beat,
         )
 
     verdict = run_isolated(
         in_child,
         features=read.manifest.cpu_features,
-        timeout_s=health.timeout_s + health.window_s,
+        silence_s=health.timeout_s,
         # The host may vanish; the verdict is the device's own.
         watch_stdout=False,
     )

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 __all__ = ["PushReport", "push_bundle", "run_release"]
 
 REPAIR_ROUNDS = 3
+STEP_S = 30.0
+EMULATED_STEP_S = 600.0
+INSTALL_TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,7 @@ def push_bundle(
     activate: bool = True,
     key: SigningKey | None = None,
     allow_downgrade: bool = False,
-    health: Mapping[str, float] | bool = False,
+    health: Mapping[str, float] | bool = True,
 ) -> PushReport:
     """Installs a bundle and makes it the device's current release.
 
@@ -92,8 +95,8 @@ def push_bundle(
         key: signs a bundle that carries no signature yet.
         allow_downgrade: take a model with a lower sequence number than one already seen.
         health: put the release on probation: it stays current only if the device finds its
-            golden outputs right. ``True``, or ``timeout_s``, ``window_s`` and
-            ``max_latency_ms``.
+            golden outputs right. ``True``, ``False``, or a mapping with ``timeout_s`` (of one
+            step), ``window_s`` and ``max_latency_ms``.
 
     Raises:
         UsageError: the bundle cannot be read.
@@ -109,7 +112,7 @@ def push_bundle(
             activate=activate,
             key=key,
             allow_downgrade=allow_downgrade,
-            health=health,
+            health=_patience(device) if health is True else health,
         )
         plan = call_runner(device, handle, "have", request)
         if plan["installed"] and (plan["current"] or not activate):
@@ -143,6 +146,11 @@ def push_bundle(
         healthy=answer.get("healthy"),
         reason=answer.get("reason"),
     )
+
+
+def _patience(device: Device) -> Mapping[str, float]:
+    """How long one golden call may take: an emulated processor is many times slower."""
+    return {"timeout_s": EMULATED_STEP_S if device.emulated else STEP_S}
 
 
 def run_release(
@@ -244,7 +252,11 @@ def _install(
     repairs: list[str] = []
     for _ in range(REPAIR_ROUNDS + 1):
         answer = call_runner(
-            device, handle, "install", {**request, "packs": sent_packs}, timeout_s=600.0
+            device,
+            handle,
+            "install",
+            {**request, "packs": sent_packs},
+            timeout_s=INSTALL_TIMEOUT_S,
         )
         if answer["installed"]:
             return answer, sent

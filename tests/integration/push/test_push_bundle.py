@@ -370,6 +370,17 @@ def test_native_code_that_crashes_is_a_sentence() -> None:
     from edgectl_runner.failures import RunnerError
     from edgectl_runner.isolation import run_isolated
 
+    with pytest.raises(RunnerError, match=r"no answer within 0\.2 s"):
+        run_isolated(lambda _: time.sleep(60) or {}, silence_s=0.2, watch_stdout=False)
+
+    def slow(beat: Callable[[], None]) -> dict[str, Any]:
+        for _ in range(8):
+            time.sleep(0.1)
+            beat()
+        return {"done": True}
+
+    assert run_isolated(slow, silence_s=0.5, watch_stdout=False) == {"done": True}
+
     def crash(number: int) -> dict[str, Any]:
         faulthandler.disable()
         os.kill(os.getpid(), number)
@@ -377,7 +388,7 @@ def test_native_code_that_crashes_is_a_sentence() -> None:
 
     for number, words in ((4, "binary needs"), (9, "was killed"), (11, "crashed with SIGSEGV")):
         with pytest.raises(RunnerError, match=words):
-            run_isolated(lambda n=number: crash(n), watch_stdout=False)
+            run_isolated(lambda _, n=number: crash(n), watch_stdout=False)
 
 
 def test_runner_and_packages_from_real_wheels(tmp_path: Path, affine: Bundles) -> None:

@@ -33,7 +33,7 @@ def status(device: LoopbackDevice, handle: Any) -> tuple[str | None, str | None]
 
 
 def test_a_healthy_release_stays(device: LoopbackDevice, handle: Any, affine: Bundles) -> None:
-    pushed = push_bundle(device, handle, affine(), health=True)
+    pushed = push_bundle(device, handle, affine())
     assert pushed.healthy is True
     assert status(device, handle) == (pushed.release, None)
     assert events(device, handle)[-2:] == ["install", "healthy"]
@@ -43,8 +43,8 @@ def test_wrong_outputs_bring_the_old_release_back(
     device: LoopbackDevice, handle: Any, affine: Bundles
 ) -> None:
     zero = push_bundle(device, handle, affine("0.edgectl", precision="int8")).release
-    good = push_bundle(device, handle, affine("1.edgectl"), health=True).release
-    bad = push_bundle(device, handle, affine("2.edgectl", expected_offset=0.5), health=True)
+    good = push_bundle(device, handle, affine("1.edgectl")).release
+    bad = push_bundle(device, handle, affine("2.edgectl", expected_offset=0.5))
     assert bad.healthy is False
     assert "output 'y' of golden call 0 is wrong" in (bad.reason or "")
     assert status(device, handle) == (good, zero)
@@ -56,9 +56,9 @@ def test_wrong_outputs_bring_the_old_release_back(
 def test_two_bad_releases_stop_safely(device: LoopbackDevice, handle: Any, affine: Bundles) -> None:
     for offset in (0.5, 0.7):
         bundle = affine(f"{offset}.edgectl", expected_offset=offset)
-        assert push_bundle(device, handle, bundle, health=True).healthy is False
+        assert push_bundle(device, handle, bundle).healthy is False
         assert status(device, handle) == (None, None)
-    good = push_bundle(device, handle, affine("good.edgectl"), health=True)
+    good = push_bundle(device, handle, affine("good.edgectl"))
     assert status(device, handle) == (good.release, None)
 
 
@@ -66,7 +66,7 @@ def test_a_release_that_cannot_be_loaded_is_given_up(
     device: LoopbackDevice, handle: Any, affine: Bundles
 ) -> None:
     good = push_bundle(device, handle, affine("1.edgectl")).release
-    bad = push_bundle(device, handle, affine("2.edgectl", module=b"no module"), health=True)
+    bad = push_bundle(device, handle, affine("2.edgectl", module=b"no module"))
     assert bad.healthy is False
     assert "not a module this runtime reads" in (bad.reason or "")
     assert status(device, handle)[0] == good
@@ -211,4 +211,4 @@ def test_a_torn_line_of_the_audit_log_is_skipped(
     with (device.root / "audit.jsonl").open("ab") as file:
         file.write(b'{"event": "inst')
     push_bundle(device, handle, affine("2.edgectl", precision="int8"))
-    assert events(device, handle) == ["install", "install"]
+    assert events(device, handle) == ["install", "healthy", "install", "healthy"]
