@@ -51,7 +51,6 @@ class _Login:
     tried: list[str] = field(default_factory=list)
     trouble: list[AuthenticationError] = field(default_factory=list)
     offered: set[bytes] = field(default_factory=set)
-    done: bool = False
 
     def run(self) -> None:
         if self._ask_methods():
@@ -117,9 +116,13 @@ class _Login:
         wanted = [key for key in held if key.asbytes() in configured]
         others = [] if self.settings.identities_only else [k for k in held if k not in wanted]
         yield from ((f"agent key {key.comment or key.get_name()}", key) for key in wanted)
-        yield from ((f"agent key {key.comment or key.get_name()}", key) for key in others)
+        unasked = ((f"agent key {key.comment or key.get_name()}", key) for key in others)
+        if self.settings.default_identities:
+            yield from unasked
         encrypted: list[KeyFile] = []
         for file in files:
+            if file.is_public():
+                continue  # names a key of the agent, which has been offered
             try:
                 _warn_if_exposed(file, self.options)
                 key = file.load_plain()
@@ -130,6 +133,10 @@ class _Login:
                 encrypted.append(file)
             else:
                 yield f"key {file.path}", key
+        if not self.settings.default_identities:
+            # Unlike in OpenSSH, keys that were configured come before those that merely are in
+            # the agent: servers hang up before all of a full agent has been tried.
+            yield from unasked
         for file in encrypted:
             if file.public_blob() in self.offered:
                 continue  # the agent had it already
@@ -189,12 +196,12 @@ class _Login:
                 ) from error
             if self.transport.is_active() or isinstance(error, paramiko.BadAuthenticationType):
                 raise
-            if self.tried or self.offered:
+            attempts = max(len(self.tried), len(self.offered))
+            if attempts and not isinstance(error, OSError):  # an OSError is the network's
                 raise AuthenticationError(
-                    f"{self.label} hung up after {len(self.offered)} keys and"
-                    f" {len(self.tried) - len(self.offered) if self.tried else 0} other attempts",
-                    cause="the server allows only so many failures (MaxAuthTries): "
-                    + "; ".join(self.tried),
+                    f"{self.label} hung up after {attempts} attempts to log in",
+                    cause="servers allow only so many failures (MaxAuthTries): "
+                    + ("; ".join(self.tried) or "none was refused before"),
                     next_step="name the one right key: IdentityFile and IdentitiesOnly yes in"
                     " ~/.ssh/config",
                 ) from error

@@ -27,13 +27,13 @@ class KeyFile:
     def __init__(self, path: Path):
         self.path = path
 
+    def is_public(self) -> bool:
+        """Whether it is a public key, which OpenSSH allows as a name for a key of the agent."""
+        return _public_blob(self.path) is not None
+
     def public_blob(self) -> bytes | None:
-        """The public half from ``FILE.pub``, if there is one."""
-        try:
-            words = self.path.with_name(self.path.name + ".pub").read_text("utf-8").split()
-            return base64.b64decode(words[1], validate=True)
-        except (OSError, ValueError, IndexError, binascii.Error):
-            return None
+        """The public half, from the file itself or from ``FILE.pub``, if there is one."""
+        return _public_blob(self.path) or _public_blob(self.path.with_name(self.path.name + ".pub"))
 
     def load_plain(self) -> paramiko.PKey | None:
         """The key, or ``None`` when it is encrypted.
@@ -124,6 +124,16 @@ class KeyFile:
             " (-sk) work through the agent only",
             next_step="make one with: ssh-keygen -t ed25519",
         )
+
+
+def _public_blob(path: Path) -> bytes | None:
+    try:
+        words = path.read_text("utf-8").split()
+        if not words[0].startswith(("ssh-", "ecdsa-", "sk-")):
+            return None
+        return base64.b64decode(words[1], validate=True)
+    except (OSError, ValueError, IndexError, binascii.Error):
+        return None
 
 
 class _WrongPassphraseError(Exception):

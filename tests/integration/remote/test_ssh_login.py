@@ -280,3 +280,26 @@ def test_no_passphrase_typed(server: Sshd, options_for: Options, keys: Path) -> 
     options = options_for(server, identity_file=keys / "locked_rsa", ask=lambda _prompt: None)
     with pytest.raises(AuthenticationError, match="no passphrase was given"):
         connect(server.destination, options=options)
+
+
+def test_public_key_file_names_a_key_of_the_agent(
+    server: Sshd, options_for: Options, keys: Path, agent: tuple[str, int], tmp_path: Path
+) -> None:
+    """As users of hardware tokens and password managers write it."""
+    for number in range(6):
+        add_to_agent(agent[0], make_key(tmp_path / f"k{number}"))
+    add_to_agent(agent[0], keys / "plain_ecdsa")
+    named = tmp_path / "only_this.pub"
+    named.write_bytes((keys / "plain_ecdsa.pub").read_bytes())
+    options = options_for(server, identity_file=named, agent_socket=agent[0])
+    connect(server.destination, options=options).close()
+
+
+def test_configured_key_comes_before_a_full_agent(
+    server: Sshd, options_for: Options, keys: Path, agent: tuple[str, int], home: Path
+) -> None:
+    for number in range(6):
+        add_to_agent(agent[0], make_key(home / f"k{number}"))
+    (home / ".ssh" / "config").write_text(f"IdentityFile {keys / 'plain_rsa'}\n")
+    options = options_for(server, identity_file=None, agent_socket=agent[0])
+    connect(server.destination, options=options).close()
