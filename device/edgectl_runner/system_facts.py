@@ -312,7 +312,7 @@ def _throttling(root: str) -> tuple[int | None, str | None]:
     """The firmware's get_throttled bits and who told them.
 
     The file in ``/sys`` reads 0 on kernels that never ask the firmware (raspberrypi/linux#2367),
-    so a 0 from there says nothing.
+    and the voltage sensor knows of nothing but voltage; so a 0 from these says nothing.
     """
     tool = shutil.which("vcgencmd") or "/opt/vc/bin/vcgencmd"
     match = re.search(r"throttled=(0x[0-9a-fA-F]+)", _output([tool, "get_throttled"]) or "")
@@ -323,7 +323,20 @@ def _throttling(root: str) -> tuple[int | None, str | None]:
         flags = int(text or "0", 16)
     except ValueError:
         flags = 0
-    return (flags, "sysfs") if flags else (None, None)
+    if flags:
+        return flags, "sysfs"
+    if _under_voltage(root):
+        return 0x10001, "hwmon"
+    return None, None
+
+
+def _under_voltage(root: str) -> bool:
+    """Whether the kernel's rpi_volt sensor saw the supply sag within the last seconds."""
+    for sensor in sorted(Path(root, "sys/class/hwmon").glob("hwmon*")):
+        folder = str(sensor.relative_to(root))
+        if _read(root, folder + "/name") == "rpi_volt":
+            return _read(root, folder + "/in0_lcrit_alarm") == "1"
+    return False
 
 
 def _clock_synchronized() -> bool | None:

@@ -180,6 +180,15 @@ def test_a_zero_from_sysfs_is_unknown_and_never_ok(tmp_path: Path, no_vcgencmd: 
     assert sample.throttle_flags == 0x50005
 
 
+def test_voltage_sensor_is_believed_when_it_complains(tmp_path: Path, no_vcgencmd: None) -> None:
+    sensor = {"sys/class/hwmon/hwmon0/name": "cpu_thermal\n"}
+    for alarm, flags in (("1", 0x10001), ("0", None)):
+        sensor["sys/class/hwmon/hwmon1/name"] = "rpi_volt\n"
+        sensor["sys/class/hwmon/hwmon1/in0_lcrit_alarm"] = alarm + "\n"
+        sample = from_document(SystemSample, system_facts.sample(board(tmp_path, sensor)))
+        assert sample.throttle_flags == flags
+
+
 @pytest.mark.parametrize(
     ("answer", "flags"),
     [

@@ -9,7 +9,7 @@ from edgectl.remote.facts import DeviceFacts
 __all__ = ["check"]
 
 _NAME = "architecture"
-_32_BIT = ("armv6l", "armv7l", "armhf", "i386", "i686")
+_32_BIT = ("armv6l", "armv7l", "armv8l", "armhf", "i386", "i686")
 
 
 def check(facts: DeviceFacts, needs: Needs) -> CheckResult:
