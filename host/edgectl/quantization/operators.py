@@ -39,6 +39,7 @@ class Kind(StrEnum):
 
 CONVOLUTIONS = {aten.conv1d.default, aten.conv2d.default}
 TRANSPOSED = {aten.conv_transpose1d.default, aten.conv_transpose2d.input}
+_FLOAT_ONLY = {aten.conv3d.default, aten.convolution.default}
 LINEAR = {aten.linear.default}
 MATMUL = {aten.matmul.default, aten.bmm.default, aten.mm.default}
 _COMBINE = {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor}
@@ -216,7 +217,7 @@ def macs_of(node: fx.Node) -> int:
     if node.op != "call_function":
         return 0
     target = node.target
-    if target in CONVOLUTIONS:
+    if target in CONVOLUTIONS | _FLOAT_ONLY:
         weight = node.args[1].meta["val"]  # type: ignore[union-attr]
         return int(node.meta["val"].numel() * weight[0].numel())
     if target in TRANSPOSED:

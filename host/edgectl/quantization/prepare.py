@@ -18,7 +18,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from edgectl.graph import fold_batch_norms, new_constant
+from edgectl.graph import fold_batch_norms, new_constant, quiet
 from edgectl.graph.batch_norm import normalisation_of, normalised_value
 from edgectl.graph.constants import constant_of
 
@@ -80,7 +80,8 @@ def _attention(
 def prepare(program: ExportedProgram) -> fx.GraphModule:
     """A graph module with the program's values, ready to be observed (parameters as attributes)."""
     table = {aten.scaled_dot_product_attention.default: _attention}
-    module = program.run_decompositions(table).module(check_guards=False)
+    with quiet():
+        module = program.run_decompositions(table).module(check_guards=False)
     if not isinstance(module, fx.GraphModule):
         raise TypeError(f"expected a graph module, got {type(module).__name__}")
     _drop_identities(module)

@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from edgectl.errors import UnsupportedModelError, UsageError
-from edgectl.graph import new_constant
+from edgectl.graph import new_constant, quiet
 from edgectl.quantization.accuracy import Agreement, compare_layers, compare_outputs
 from edgectl.quantization.boundary import make_boundary_int8, quantize_array
 from edgectl.quantization.calibrate import Sample, describe_node, observe
@@ -156,7 +156,8 @@ class Workbench:
         """
         if rounded is None:
             rounded = self.rounded(make_plan(self.module, self.recipe, excluded=excluded))
-        module = copy.deepcopy(self.module)
+        with quiet():
+            module = copy.deepcopy(self.module)
         nodes = {n.name: n for n in module.graph.nodes}
         plan = make_plan(module, self.recipe, excluded=excluded)
         results = {layer.node.name: layer.result.name for layer in plan.layers.values()}
@@ -372,7 +373,8 @@ def _assemble(
             for name, spec in zip(names, inputs, strict=True)
         )
     program = export_again(candidate.module, arguments, keywords, dynamic=_is_dynamic(model))
-    runnable = program.module(check_guards=False)
+    with quiet():
+        runnable = program.module(check_guards=False)
     quantized = dataclasses.replace(
         model,
         program=program,
@@ -403,7 +405,10 @@ def export_again(
         shapes = pytree.tree_map_only(
             torch.Tensor, lambda t: dict.fromkeys(range(t.dim()), torch.export.Dim.AUTO), arguments
         )
-    return torch.export.export(module, arguments, keywords, dynamic_shapes=shapes, strict=False)
+    with quiet():
+        return torch.export.export(
+            module, arguments, keywords, dynamic_shapes=shapes, strict=False
+        )
 
 
 def _answered(module: Any, call: ExampleCall) -> ExampleCall:

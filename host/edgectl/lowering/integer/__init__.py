@@ -1,11 +1,29 @@
-"""Quantized programs as integer arithmetic.
+"""Quantized programs as integer arithmetic. How the stage uses it, in order:
 
-`fold_program` turns dequantize -> operator -> quantize into integer operators on the exported
-program; `expand_operators` spells those in TOSA (and a fast epilogue) once the program is MLIR.
+    program = fold_program(program)      # q/dq pairs -> edgectl.* operators (torch.export level)
+    coverage = integer_coverage(program)
+    ...import into MLIR...
+    expand_operators(module)             # edgectl.* -> TOSA, right after the import
+    ...torch-mlir's pipelines to TOSA, canonicalize...
+    constants_to_tosa(module)            # leftover arith constants -> tosa.const
+    ...graph passes...
+    round_fast(module)                   # last, before the bytecode: tosa.cast -> 3 instructions
+
+With ``fold_program(program, exact_rounding=True)`` the module is TOSA with ``tosa.rescale`` only,
+equal to Arm's reference model bit for bit; `round_fast` then has nothing to do. The MLIR steps
+live in modules of their own (`expand`, `tosa_constants`, `fast_rounding`), because importing them
+loads torch-mlir.
 """
 
 from __future__ import annotations
 
+from edgectl.lowering.integer.coverage import IntegerCoverage, Island, integer_coverage
 from edgectl.lowering.integer.fold import fold_program, holds_pairs
 
-__all__ = ["fold_program", "holds_pairs"]
+__all__ = [
+    "IntegerCoverage",
+    "Island",
+    "fold_program",
+    "holds_pairs",
+    "integer_coverage",
+]

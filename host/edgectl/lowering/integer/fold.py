@@ -16,6 +16,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
+from edgectl.graph import quiet
 from edgectl.lowering.integer.builder import Builder
 from edgectl.lowering.integer.combine import fold_combine, fold_join
 from edgectl.lowering.integer.convolution import fold_convolution, fold_transposed
@@ -52,12 +53,13 @@ def holds_pairs(program: ExportedProgram) -> bool:
 
 def fold_program(program: ExportedProgram, *, exact_rounding: bool = False) -> ExportedProgram:
     """The same program with integer operators (namespace ``edgectl``) where it can have them."""
-    if any(_mutates(node) for node in program.graph.nodes):
-        program = program.run_decompositions({})
-    module: Any = program.module(check_guards=False)
-    fold_graph(module, exact_rounding=exact_rounding)
-    arguments, keywords = program.example_inputs or ((), {})
-    return torch.export.export(module, arguments, keywords, strict=False)
+    with quiet():
+        if any(_mutates(node) for node in program.graph.nodes):
+            program = program.run_decompositions({})
+        module: Any = program.module(check_guards=False)
+        fold_graph(module, exact_rounding=exact_rounding)
+        arguments, keywords = program.example_inputs or ((), {})
+        return torch.export.export(module, arguments, keywords, strict=False)
 
 
 def _mutates(node: fx.Node) -> bool:
