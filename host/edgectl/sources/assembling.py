@@ -106,6 +106,9 @@ def _arguments(
             )
         return names, overridden(names, example, options)
     if loaded.example is not None:
+        if loaded.names is not None:
+            # Its kind has put the caller's inputs in place already.
+            return list(loaded.names), loaded.example
         example = by_forward(module, loaded.example)
         names = parameter_names(module, example)
         return names, overridden(names, example, options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import logging
 import warnings
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +30,8 @@ def export_program(
     Raises:
         UnsupportedModelError: names the line of the model and what to do about it.
     """
+    # torch logs whole graphs when it gives up; what matters of it is in our own error.
+    logging.disable(logging.CRITICAL)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -41,6 +44,8 @@ def export_program(
             )
     except Exception as error:
         raise _refused(error) from error
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _refused(error: Exception) -> EdgectlError:

@@ -40,6 +40,7 @@ def all_kinds() -> tuple[SourceKind, ...]:
     """Every kind there is; the first that recognises a file has it."""
     from edgectl.sources.checkpoint import CheckpointFile
     from edgectl.sources.exported_program import ExportedProgramFile
+    from edgectl.sources.onnx_file import OnnxFile
     from edgectl.sources.pickled_module import PickledModuleFile
     from edgectl.sources.torchscript import TorchScriptFile
     from edgectl.sources.weights import SafetensorsFile, StateDictFile
@@ -51,4 +52,5 @@ def all_kinds() -> tuple[SourceKind, ...]:
         StateDictFile(),
         CheckpointFile(),
         PickledModuleFile(),
+        OnnxFile(),
     )

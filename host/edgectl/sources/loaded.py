@@ -26,7 +26,8 @@ class Loaded:
     """``module`` runs in eager mode and is the truth. ``program`` is there if it was exported
     already; then ``module`` is made of it. ``example`` is there if the source came with one.
     ``exporter`` stands in for torch.export where that cannot take the module (its arguments:
-    module, arguments, dynamic shapes).
+    module, arguments, dynamic shapes). ``names`` are those of the positional arguments, where
+    forward's own parameters do not tell.
     """
 
     name: str
@@ -35,4 +36,5 @@ class Loaded:
     example: Arguments | None = None
     dynamic_shapes: Any = None
     exporter: Callable[[nn.Module, Arguments, Any], ExportedProgram] | None = None
+    names: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
