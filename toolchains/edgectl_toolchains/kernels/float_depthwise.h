@@ -12,29 +12,15 @@
 enum { STRIP = 4, LANES = 2 * WIDTH, MAX_COLUMNS = 121 * STRIP };
 
 #if USE_NEON
-INLINE void store_pixel(const struct conv_params *p, SCALAR *out, VEC first, VEC second, int32_t count) {
-  if (p->flags & CONV_CLAMP) {
-    const VEC low = SPLAT((SCALAR)p->act_min), high = SPLAT((SCALAR)p->act_max);
-    first = MIN(MAX(first, low), high);
-    second = MIN(MAX(second, low), high);
-  }
-  if (__builtin_expect(count >= LANES, 1)) {
-    STORE(out, first);
-    STORE(out + WIDTH, second);
-    return;
-  }
-  SCALAR spill[LANES];
-  STORE(spill, first);
-  STORE(spill + WIDTH, second);
-  store_some((uint8_t *)out, (const uint8_t *)spill, count * (int32_t)sizeof(SCALAR));
-}
-
 INLINE void strip(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table,
                   const int32_t size, const int32_t stride, const int32_t pixels, uint8_t *to) {
   const SCALAR *w = (const SCALAR *)(blob + p->weights_at);
   const SCALAR *bias = (const SCALAR *)(blob + p->bias_at);
   const int32_t columns = (pixels - 1) * stride + size;
+  const VEC low = SPLAT((SCALAR)p->act_min), high = SPLAT((SCALAR)p->act_max);
+  const size_t pixel = p->out_c;
   SCALAR *out = (SCALAR *)to;
+  /* No branch within: without an activation the bounds are infinite. */
   for (int32_t c = 0; c + LANES <= p->out_c; c += LANES, w += LANES * size * size) {
     VEC sum[STRIP][2];
     UNROLL for (int i = 0; i < pixels; ++i) {
@@ -59,8 +45,10 @@ INLINE void strip(const struct conv_params *p, const uint8_t *blob, const uint8_
         }
       }
     }
-    UNROLL for (int i = 0; i < pixels; ++i)
-        store_pixel(p, out + (size_t)i * p->out_c + c, sum[i][0], sum[i][1], LANES);
+    UNROLL for (int i = 0; i < pixels; ++i) {
+      STORE(out + i * pixel + c, MIN(MAX(sum[i][0], low), high));
+      STORE(out + i * pixel + c + WIDTH, MIN(MAX(sum[i][1], low), high));
+    }
   }
 }
 
@@ -97,16 +85,17 @@ static void one_pixel(const struct conv_params *p, const uint8_t *blob, const ui
       sum[0] = FMA(sum[0], LOAD(from), LOAD(w));
       sum[1] = FMA(sum[1], LOAD(from + WIDTH), LOAD(w + WIDTH));
     }
-    store_pixel(p, out + c, sum[0], sum[1], count);
+    const VEC low = SPLAT((SCALAR)p->act_min), high = SPLAT((SCALAR)p->act_max);
+    SCALAR spill[LANES];
+    STORE(spill, MIN(MAX(sum[0], low), high));
+    STORE(spill + WIDTH, MIN(MAX(sum[1], low), high));
+    store_some((uint8_t *)(out + c), (const uint8_t *)spill, count * (int32_t)sizeof(SCALAR));
 #else
     for (int32_t i = 0; i < count; ++i) {
       SCALAR sum = bias[c + i];
       for (int32_t t = 0; t < p->taps; ++t) sum += ((const SCALAR *)table[t])[c + i] * w[t * LANES + i];
-      if (p->flags & CONV_CLAMP) {
-        sum = sum < (SCALAR)p->act_min ? (SCALAR)p->act_min : sum;
-        sum = sum > (SCALAR)p->act_max ? (SCALAR)p->act_max : sum;
-      }
-      out[c + i] = sum;
+      sum = sum < (SCALAR)p->act_min ? (SCALAR)p->act_min : sum;
+      out[c + i] = sum > (SCALAR)p->act_max ? (SCALAR)p->act_max : sum;
     }
     w += (size_t)p->taps * LANES;
 #endif

@@ -10,6 +10,25 @@
 enum { TILE_ROWS = 8, TILE_COLS = 2 * WIDTH };
 
 #if USE_NEON
+INLINE void clamp(const struct conv_params *p, VEC sum[][2], const int32_t rows) {
+  const VEC low = SPLAT((SCALAR)p->act_min), high = SPLAT((SCALAR)p->act_max);
+  UNROLL for (int r = 0; r < rows; ++r) {
+    sum[r][0] = MAX(sum[r][0], low);
+    sum[r][1] = MAX(sum[r][1], low);
+  }
+  UNROLL for (int r = 0; r < rows; ++r) {
+    sum[r][0] = MIN(sum[r][0], high);
+    sum[r][1] = MIN(sum[r][1], high);
+  }
+}
+
+INLINE void store_whole(SCALAR *out, size_t stride, VEC sum[][2], const int32_t rows) {
+  UNROLL for (int r = 0; r < rows; ++r, out += stride) {
+    STORE(out, sum[r][0]);
+    STORE(out + WIDTH, sum[r][1]);
+  }
+}
+
 INLINE void float_tile(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *taps,
                        const int32_t rows, int32_t cols, int32_t first_col, uint8_t *to) {
   VEC sum[TILE_ROWS][2];
@@ -69,26 +88,20 @@ INLINE void float_tile(const struct conv_params *p, const uint8_t *blob, const u
     } while (k > 0);
 #endif
   } while (--left > 0);
-  if (p->flags & CONV_CLAMP) {
-    const VEC low = SPLAT((SCALAR)p->act_min), high = SPLAT((SCALAR)p->act_max);
-    UNROLL for (int r = 0; r < rows; ++r) {
-      sum[r][0] = MAX(sum[r][0], low);
-      sum[r][1] = MAX(sum[r][1], low);
-    }
-    UNROLL for (int r = 0; r < rows; ++r) {
-      sum[r][0] = MIN(sum[r][0], high);
-      sum[r][1] = MIN(sum[r][1], high);
-    }
-  }
+  /* One straight run of clamps and stores: the stores then hide behind the clamps. */
   SCALAR *out = (SCALAR *)to;
   const size_t stride = p->out_c;
-  if (__builtin_expect(cols == TILE_COLS, 1)) {
-    UNROLL for (int r = 0; r < rows; ++r, out += stride) {
-      STORE(out, sum[r][0]);
-      STORE(out + WIDTH, sum[r][1]);
+  const int whole = cols == TILE_COLS;
+  if (__builtin_expect(whole, 1)) {
+    if (p->flags & CONV_CLAMP) {
+      clamp(p, sum, rows);
+      store_whole(out, stride, sum, rows);
+    } else {
+      store_whole(out, stride, sum, rows);
     }
     return;
   }
+  if (p->flags & CONV_CLAMP) clamp(p, sum, rows);
   UNROLL for (int r = 0; r < rows; ++r, out += stride) {
     SCALAR spill[TILE_COLS];
     STORE(spill, sum[r][0]);

@@ -85,14 +85,15 @@ INLINE void run_frame(const uint8_t *in, const uint8_t *blob, uint8_t *out, size
       row += count;
     }
     for (int32_t col = first_col; col < end_col; col += tile_cols) {
+      const size_t row_bytes = (size_t)p->out_c * out_element;
+      const int32_t cols = least(tile_cols, end_col - col);
+      uint8_t *to = out + block * row_bytes + (size_t)col * out_element;
       at = pointers;
-      row = block;
       for (int32_t t = 0; t < tiles; ++t) {
         const int32_t count = height + (t < taller);
-        tile(p, blob, at, count, least(tile_cols, end_col - col), col,
-             out + ((size_t)row * p->out_c + col) * out_element);
-        at += (size_t)count * p->taps;
-        row += count;
+        tile(p, blob, at, count, cols, col, to);
+        at += count * p->taps;
+        to += count * row_bytes;
       }
     }
   }

@@ -34,15 +34,14 @@ INLINE int8x16_t clamp16(int16x8_t first, int16x8_t second, int8x16_t low, int8x
   return vminq_s8(vmaxq_s8(vqmovn_high_s16(vqmovn_s16(first), second), low), high);
 }
 
-/* Requantizes and stores a tile of up to 4 x 16 accumulators. Written step by step over
+/* Requantizes a tile of up to 4 x 16 accumulators. Written step by step over
  * all rows, which is the order an in-order core wants; the others reorder it themselves. */
-INLINE void finish_form(const struct conv_params *p, int32x4_t sum[][4], int32_t rows, int32_t groups,
-                        int32_t cols, const float *scale, uint8_t *out, int narrow) {
+INLINE void requantize_tile(const struct conv_params *p, int32x4_t sum[][4], int32_t rows, int32_t groups,
+                            const float *scale, int8x16_t *done, int narrow) {
   const int16x8_t zp = vdupq_n_s16((int16_t)p->out_zp);
   const int8x16_t low = vdupq_n_s8((int8_t)p->q_min), high = vdupq_n_s8((int8_t)p->q_max);
   float32x4_t scales[4], real[4][4];
   int16x8_t half[4][2];
-  int8x16_t done[4];
   UNROLL for (int g = 0; g < 2 * groups; ++g) scales[g] = vld1q_f32(scale + 4 * g);
 #define EACH UNROLL for (int r = 0; r < rows; ++r) UNROLL for (int g = 0; g < 2 * groups; ++g)
 #define HALVES UNROLL for (int r = 0; r < rows; ++r) UNROLL for (int g = 0; g < groups; ++g)
@@ -72,30 +71,41 @@ INLINE void finish_form(const struct conv_params *p, int32x4_t sum[][4], int32_t
   }
   UNROLL for (int r = 0; r < rows; ++r) done[r] = vmaxq_s8(done[r], low);
   UNROLL for (int r = 0; r < rows; ++r) done[r] = vminq_s8(done[r], high);
-  uint8_t *to = out;
-  const size_t stride = p->out_c;
-  if (__builtin_expect(cols == 8 * groups, 1)) {
-    UNROLL for (int r = 0; r < rows; ++r, to += stride) {
-      if (groups == 2)
-        vst1q_u8(to, vreinterpretq_u8_s8(done[r]));
-      else
-        vst1_u8(to, vget_low_u8(vreinterpretq_u8_s8(done[r])));
-    }
-    return;
-  }
+}
+
+INLINE void store_tile(uint8_t *to, size_t stride, const int8x16_t *done, int32_t rows, int32_t groups) {
   UNROLL for (int r = 0; r < rows; ++r, to += stride) {
-    uint8_t spill[16];
-    vst1q_u8(spill, vreinterpretq_u8_s8(done[r]));
-    store_some(to, spill, cols);
+    if (groups == 2)
+      vst1q_u8(to, vreinterpretq_u8_s8(done[r]));
+    else
+      vst1_u8(to, vget_low_u8(vreinterpretq_u8_s8(done[r])));
   }
 }
 
+/* Arithmetic and stores in one straight run, for either form of the arithmetic. */
 INLINE void finish(const struct conv_params *p, int32x4_t sum[][4], int32_t rows, int32_t groups,
                    int32_t cols, const float *scale, uint8_t *out) {
-  if (__builtin_expect(p->flags & CONV_NARROW, 1))
-    finish_form(p, sum, rows, groups, cols, scale, out, 1);
+  const size_t stride = p->out_c;
+  int8x16_t done[4];
+  if (__builtin_expect(cols == 8 * groups, 1)) {
+    if (__builtin_expect(p->flags & CONV_NARROW, 1)) {
+      requantize_tile(p, sum, rows, groups, scale, done, 1);
+      store_tile(out, stride, done, rows, groups);
+    } else {
+      requantize_tile(p, sum, rows, groups, scale, done, 0);
+      store_tile(out, stride, done, rows, groups);
+    }
+    return;
+  }
+  if (p->flags & CONV_NARROW)
+    requantize_tile(p, sum, rows, groups, scale, done, 1);
   else
-    finish_form(p, sum, rows, groups, cols, scale, out, 0);
+    requantize_tile(p, sum, rows, groups, scale, done, 0);
+  UNROLL for (int r = 0; r < rows; ++r, out += stride) {
+    uint8_t spill[16];
+    vst1q_u8(spill, vreinterpretq_u8_s8(done[r]));
+    store_some(out, spill, cols);
+  }
 }
 #else
 /* The same in plain C; `accumulator` as the NEON form holds it (with the magic where narrow). */

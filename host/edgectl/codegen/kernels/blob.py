@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,7 @@ class Layout:
     element_bytes: int
     lanes: int = 16  # depthwise: channels of a chunk
     narrow: bool = False
+    columns_of_four: bool = False  # depthwise: four rows of a kernel column side by side, for SDOT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +145,18 @@ def pack_panels(weights: NDArray[np.generic], layout: Layout, plan: Plan) -> byt
     return b"".join(parts)
 
 
+def pack_columns(weights: NDArray[np.generic]) -> bytes:
+    """[k, k, channels], k = 3 or 5 -> per eight channels [k][8][4] and, for 5x5, a fifth row [5][8]."""
+    size, _, channels = weights.shape
+    four = np.zeros((4, size, channels), weights.dtype)
+    four[: min(size, 4)] = weights[:4]
+    columns = (
+        four.reshape(4, size, channels // 8, 8).transpose(2, 1, 3, 0).reshape(channels // 8, -1)
+    )
+    fifth = weights[4:].reshape(-1, channels // 8, 8).transpose(1, 0, 2).reshape(channels // 8, -1)
+    return np.ascontiguousarray(np.concatenate([columns, fifth], axis=1)).tobytes()
+
+
 def pack_depthwise(weights: NDArray[np.generic], layout: Layout) -> bytes:
     """[k_h, k_w, channels] -> [channels / lanes][taps][lanes]."""
     channels = weights.shape[2]
@@ -174,12 +188,13 @@ def _padded(vector: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]
 def pack_blob(conv: Convolution, layout: Layout, plan: Plan) -> bytes:
     """The constant operand of one dispatch."""
     g, epilogue = conv.geometry, conv.epilogue
-    weights = (
-        pack_depthwise(conv.weights, layout)
-        if g.depthwise
-        else pack_panels(conv.weights, layout, plan)
-    )
-    bias = _padded(conv.bias)
+    if layout.columns_of_four:
+        weights = pack_columns(conv.weights)
+    elif g.depthwise:
+        weights = pack_depthwise(conv.weights, layout)
+    else:
+        weights = pack_panels(conv.weights, layout, plan)
+    bias: NDArray[Any] = _padded(conv.bias)
     flags, scale, quantized, bounds = 0, b"", (0, 0, 0), (0.0, 0.0)
     if isinstance(epilogue, Requantization):
         scale = _padded(epilogue.scale).tobytes()

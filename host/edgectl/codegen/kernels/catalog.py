@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgectl.codegen.kernels.blob import Layout
-from edgectl.codegen.kernels.shapes import Convolution
+from edgectl.codegen.kernels.shapes import Convolution, Geometry
 from edgectl_toolchains import Target
 
 __all__ = ["KERNELS", "Kernel", "choose"]
@@ -38,14 +38,30 @@ class Kernel:
 
     def refusal(self, conv: Convolution) -> str:
         """Why this convolution is not for this kernel; empty when it is."""
+        if conv.geometry.macs < self.least_macs:
+            return f"{conv.geometry.macs} multiply-accumulates do not pay for a dispatch of their own"
+        return self.limit(conv)
+
+    def limit(self, conv: Convolution) -> str:
+        """Why the kernel could not compute this convolution; empty when it could."""
         geometry = conv.geometry
+        if self.layout.columns_of_four and not _fits_columns(geometry):
+            return "only 3x3 and 5x5 with stride 1 or 2 and whole groups of eight channels"
         if geometry.taps > self.max_taps:
             return f"{geometry.k_h}x{geometry.k_w} is larger than the kernel's pointer table"
         if conv.element == "i8" and bool((conv.weights == np.int8(-128)).any()):
             return "a weight of -128 would overflow the 16-bit sum of two products"
-        if geometry.macs < self.least_macs:
-            return f"{geometry.macs} multiply-accumulates do not pay for a dispatch of their own"
         return ""
+
+
+def _fits_columns(geometry: Geometry) -> bool:
+    return (
+        geometry.k_h == geometry.k_w
+        and geometry.k_w in (3, 5)
+        and geometry.stride_w in (1, 2)
+        and geometry.dilation_w == 1
+        and geometry.out_c % 8 == 0
+    )
 
 
 _A53, _A72, _A76 = "cortex-a53", "cortex-a72", "cortex-a76"
@@ -81,6 +97,17 @@ KERNELS: tuple[Kernel, ...] = (
            layout=_i8_gemm(4, 2)),
     Kernel(name="i8_gemm_mlal", source="i8_gemm_mlal.c", element="i8", depthwise=False, cpus=(_A53,),
            layout=_i8_gemm(3, 2), in_order=True),
+    Kernel(
+        name="i8_depthwise_dot",
+        source="i8_depthwise_dot.c",
+        element="i8",
+        depthwise=True,
+        cpus=(_A76,),
+        layout=Layout(
+            tile_rows=4, tile_cols=8, least_cols=8, interleave=4, depth_step=1, element_bytes=1,
+            lanes=8, narrow=True, columns_of_four=True,
+        ),
+    ),
     Kernel(name="i8_depthwise", source="i8_depthwise.c", element="i8", depthwise=True, cpus=(_A76,),
            layout=_depthwise(16, 1, narrow=True), max_taps=121),
     Kernel(name="i8_depthwise", source="i8_depthwise.c", element="i8", depthwise=True, cpus=(_A53, _A72),
