@@ -13,7 +13,6 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
 
 from edgectl_runner import __version__
 from edgectl_runner.contract import ContractError, RunRequest, from_document, to_document
@@ -21,22 +20,19 @@ from edgectl_runner.durable import make_directories
 from edgectl_runner.failures import USAGE, RunnerError
 from edgectl_runner.isolation import run_isolated
 from edgectl_runner.locking import holder
-from edgectl_runner.manifests import ReadManifest, check_release_id, plain_name, read_manifest
+from edgectl_runner.manifests import ReadManifest, check_release_id, plain_name
 from edgectl_runner.objects import Chunk, Pack, plan_packs
 from edgectl_runner.probation import HealthCheck, activate, on_probation
 from edgectl_runner.process_facts import runtime_version
 from edgectl_runner.processor import check_architecture, check_features
+from edgectl_runner.requests import Document, bundle_of, packs_of, strings_of, who_of
 from edgectl_runner.sessions import check_session, check_token, hold_session, release_session
-from edgectl_runner.space import check_space
+from edgectl_runner.space import check_memory, check_space
 from edgectl_runner.store import Store
 from edgectl_runner.trust import check_runtime
 from edgectl_runner.versions import collect_versions
 
 __all__ = ["VERBS"]
-
-Document = dict[str, Any]
-
-MAX_CHUNK_BYTES = 4 << 20
 
 
 def facts(store: Store, request: Document) -> Document:  # noqa: ARG001
@@ -49,7 +45,7 @@ def facts(store: Store, request: Document) -> Document:  # noqa: ARG001
 def have(store: Store, request: Document) -> Document:
     """Which bytes of a bundle must travel. Stores nothing; only too long partials are removed."""
     check_session(store.session_path, check_token(request.get("token")))
-    read, chunks = _bundle_of(request)
+    read, chunks = bundle_of(request)
     _accept(store, read, request)
     installed = read.release in store.release_ids()
     damaged = store.damaged_files(read) if installed else []
@@ -97,8 +93,8 @@ def _install(store: Store, request: Document) -> Document:
     Chunks that arrived damaged are named in ``bad_chunks``; nothing was installed then, and the
     host sends just those again in one more of the ``packs``.
     """
-    read, chunks = _bundle_of(request)
-    who = _who(request)
+    read, chunks = bundle_of(request)
+    who = who_of(request)
     health = HealthCheck.from_document(request.get("health"))
     with _changing(store, request, "install"):
         key = _accept(store, read, request)
@@ -106,14 +102,14 @@ def _install(store: Store, request: Document) -> Document:
         already = read.release in store.release_ids()
         damaged = store.damaged_files(read) if already else []
         if not already or damaged:
-            lost = _adopt(store, read, chunks, damaged, _packs(request))
+            lost = _adopt(store, read, chunks, damaged, packs_of(request))
             if lost:
                 return {"release": read.release, "installed": False, "bad_chunks": lost}
             module = store.objects.path(read.manifest.files[read.manifest.module].sha256)
             check_architecture(module, read.manifest.architecture)
             store.relink(read, damaged)
             store.stage(read, _signature_file(request))
-            store.objects.discard(_packs(request))
+            store.objects.discard(packs_of(request))
         store.trust.remember(key, request.get("signature"))
         store.sequences.note(read.manifest)
         verdict: Document = {"healthy": None, "reason": None, "code": None}
@@ -160,7 +156,7 @@ def hold(store: Store, request: Document) -> Document:
     if token is None:
         raise RunnerError("'hold' needs a token", code=USAGE)
     make_directories(store.root)
-    return {"held_s": hold_session(store.session_path, who=_who(request), token=token)}
+    return {"held_s": hold_session(store.session_path, who=who_of(request), token=token)}
 
 
 def release_hold(store: Store, request: Document) -> Document:
@@ -179,7 +175,7 @@ def settle(store: Store, request: Document) -> Document:
 
 def discard(store: Store, request: Document) -> Document:
     """Removes files from ``incoming/`` by name (partial transfers, inputs, outputs of runs)."""
-    names = [plain_name(name) for name in _strings(request, "names")]
+    names = [plain_name(name) for name in strings_of(request, "names")]
     return {"removed": sum(store.objects.discard_named(name) for name in names)}
 
 
@@ -252,7 +248,7 @@ def verify(store: Store, request: Document) -> Document:
 
 def rollback(store: Store, request: Document) -> Document:
     """Goes back to the previous release (or a named one) after digesting it; needs no host."""
-    who = _who(request)
+    who = who_of(request)
     with _changing(store, request, "rollback"):
         target = request.get("release") or store.links.previous()
         if target is None:
@@ -276,7 +272,7 @@ def trust(store: Store, request: Document) -> Document:
         key = None if add is None else bytes.fromhex(add)
     except ValueError as error:
         raise RunnerError("a public key is 64 hexadecimal digits", code=USAGE) from error
-    who = _who(request)
+    who = who_of(request)
     with _changing(store, request, "trust"):
         store.audit.append("trust", release=None, who=who, add=add, remove=remove, mode=mode)
         return store.trust.change(add=key, remove=remove, mode=mode)
@@ -294,7 +290,7 @@ def pin(store: Store, request: Document) -> Document:
 def gc(store: Store, request: Document) -> Document:
     """Removes releases that are neither current, previous nor pinned, and all that is unused."""
     dry_run = request.get("dry_run", False) is True
-    who = _who(request)
+    who = who_of(request)
     with _changing(store, request, "gc"):
         removed, freed = store.collect(keep=frozenset(), who=who, dry_run=dry_run)
         versions, version_bytes = collect_versions(store.root, dry_run=dry_run)
@@ -304,7 +300,7 @@ def gc(store: Store, request: Document) -> Document:
 
 def uninstall(store: Store, request: Document) -> Document:
     """Removes one release, or with ``everything`` the whole root folder."""
-    who = _who(request)
+    who = who_of(request)
     if request.get("everything", False) is True:
         return _uninstall_everything(store, request, dry_run=request.get("dry_run", False) is True)
     release = check_release_id(request.get("release"))
@@ -352,44 +348,6 @@ VERBS: dict[str, Callable[[Store, Document], Document]] = {
 }
 
 
-def _bundle_of(request: Document) -> tuple[ReadManifest, dict[str, list[Chunk]]]:
-    text = request.get("manifest")
-    if not isinstance(text, str):
-        raise RunnerError("the request has no manifest", code=USAGE)
-    # Lone surrogates, which JSON can smuggle in, become bytes that the manifest reader refuses.
-    read = read_manifest(text.encode("utf-8", "surrogatepass"))
-    given = request.get("chunks")
-    chunks: dict[str, list[Chunk]] = {}
-    for name, entry in read.manifest.files.items():
-        listed = given.get(entry.sha256) if isinstance(given, dict) else None
-        chunks[entry.sha256] = _chunks(listed, name)
-        total = sum(c.length for c in chunks[entry.sha256])
-        if total != entry.size_bytes:
-            raise RunnerError(
-                f"the chunks of {name} are {total} bytes, the file is {entry.size_bytes}",
-                code=USAGE,
-            )
-    return read, chunks
-
-
-def _chunks(listed: object, where: str) -> list[Chunk]:
-    if not isinstance(listed, list):
-        raise RunnerError(f"the request has no chunk list for {where}", code=USAGE)
-    chunks = []
-    for item in listed:
-        if (
-            not isinstance(item, list)
-            or len(item) != 2
-            or not isinstance(item[0], str)
-            or len(item[0]) != 64
-            or type(item[1]) is not int
-            or not 0 < item[1] <= MAX_CHUNK_BYTES
-        ):
-            raise RunnerError(f"a chunk of {where} is not a digest and a length", code=USAGE)
-        chunks.append(Chunk(item[0], item[1]))
-    return chunks
-
-
 def _missing(store: Store, read: ReadManifest, damaged: list[str]) -> dict[str, int]:
     broken = {read.manifest.files[name].sha256 for name in damaged}
     return {
@@ -407,26 +365,6 @@ def _plan(
     return plan_packs(missing, chunks, known), sum(missing.values())
 
 
-def _packs(request: Document) -> tuple[Pack, ...]:
-    """The packs that the host says it sent: those of `have`, and repairs."""
-    given = request.get("packs", [])
-    if not isinstance(given, list):
-        raise RunnerError("'packs' is not a list", code=USAGE)
-    packs = []
-    for item in given:
-        if not isinstance(item, dict) or not isinstance(item.get("name"), str):
-            raise RunnerError("a pack has no name", code=USAGE)
-        name, whole = plain_name(item["name"]), item.get("whole")
-        packs.append(
-            Pack(
-                name=name,
-                chunks=tuple(_chunks(item.get("chunks"), name)),
-                whole=whole if isinstance(whole, str) else None,
-            )
-        )
-    return tuple(packs)
-
-
 def _accept(store: Store, read: ReadManifest, request: Document) -> bytes | None:
     """All that is asked of a bundle before a byte of it is stored or run; the signer's key."""
     key = store.trust.check_install(read, request.get("signature"))
@@ -438,6 +376,7 @@ def _accept(store: Store, read: ReadManifest, request: Document) -> bytes | None
 def _check_fits(read: ReadManifest) -> None:
     check_features(read.manifest.cpu_features, read.manifest.target)
     check_runtime(read, runtime_version())
+    check_memory(read.manifest.files[read.manifest.module].size_bytes)
 
 
 def _signature_file(request: Document) -> dict[str, bytes]:
@@ -446,16 +385,4 @@ def _signature_file(request: Document) -> dict[str, bytes]:
 
 
 def _changing(store: Store, request: Document, verb: str) -> AbstractContextManager[None]:
-    return store.changing(who=_who(request), verb=verb, token=check_token(request.get("token")))
-
-
-def _who(request: Document) -> str:
-    who = request.get("who", "")
-    return who[:200] if isinstance(who, str) else ""
-
-
-def _strings(request: Document, key: str) -> list[str]:
-    value = request.get(key)
-    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-        raise RunnerError(f"{key!r} is not a list of names", code=USAGE)
-    return value
+    return store.changing(who=who_of(request), verb=verb, token=check_token(request.get("token")))
