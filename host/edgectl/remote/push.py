@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from edgectl.signing import SigningKey
 
-__all__ = ["PushReport", "push_bundle", "run_release"]
+__all__ = ["PushPlan", "PushReport", "plan_push", "push_bundle", "run_release"]
 
 REPAIR_ROUNDS = 3
 STEP_S = 30.0
@@ -66,6 +66,18 @@ class PushReport:
     previous: str | None
     healthy: bool | None = None
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushPlan:
+    """What a push would send: ``files`` are written on the device on the way."""
+
+    release: str
+    bundle_bytes: int
+    payload_bytes: int
+    files: tuple[str, ...]
+    already_installed: bool
+    already_current: bool
 
 
 def push_bundle(
@@ -145,6 +157,41 @@ def push_bundle(
         previous=answer.get("previous"),
         healthy=answer.get("healthy"),
         reason=answer.get("reason"),
+    )
+
+
+def plan_push(
+    device: Device,
+    handle: RunnerHandle,
+    bundle_path: Path,
+    *,
+    key: SigningKey | None = None,
+    allow_downgrade: bool = False,
+) -> PushPlan:
+    """What `push_bundle` would do, for ``--dry-run``; the device checks the bundle all the same.
+
+    Raises:
+        EdgectlError: as `push_bundle` would before its first byte travels.
+    """
+    with open_bundle(bundle_path) as archive:
+        contents = read_contents(archive)
+    request = install_request(
+        contents,
+        who=local_user(),
+        activate=True,
+        key=key,
+        allow_downgrade=allow_downgrade,
+        health=True,
+    )
+    answer = call_runner(device, handle, "have", request)
+    packs = answer["packs"]
+    return PushPlan(
+        release=str(answer["release"]),
+        bundle_bytes=contents.size_bytes,
+        payload_bytes=sum(int(p["size_bytes"]) - int(p["received_bytes"]) for p in packs),
+        files=tuple(f"{handle.incoming}/{p['name']}" for p in packs),
+        already_installed=bool(answer["installed"]),
+        already_current=bool(answer["current"]),
     )
 
 

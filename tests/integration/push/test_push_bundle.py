@@ -18,7 +18,7 @@ from edgectl.errors import BusyError, ConnectionFailedError, DeviceError, Edgect
 from edgectl.remote.agent_calls import call_runner
 from edgectl.remote.hold import held
 from edgectl.remote.install import prepare_device
-from edgectl.remote.push import push_bundle, run_release
+from edgectl.remote.push import plan_push, push_bundle, run_release
 from edgectl_runner.contract import GoldenLimits, RunRequest, to_document
 
 Bundles = Callable[..., Path]
@@ -59,6 +59,19 @@ def test_the_same_bundle_again_sends_nothing(
     assert device.sent == []
     assert ready_handle(device).bytes_sent == 0
     assert device.sent == []
+
+
+def test_a_dry_run_tells_the_bytes_and_sends_none(
+    device: LoopbackDevice, handle: Any, affine: Bundles
+) -> None:
+    bundle = affine(extra={"weights.bin": noise(1 << 20)})
+    device.sent.clear()
+    plan = plan_push(device, handle, bundle)
+    assert device.sent == []
+    assert not plan.already_installed
+    assert push_bundle(device, handle, bundle).payload_bytes == plan.payload_bytes
+    again = plan_push(device, handle, bundle)
+    assert (again.payload_bytes, again.already_current, again.files) == (0, True, ())
 
 
 def test_inputs_of_the_user_are_used(
