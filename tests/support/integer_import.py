@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from edgectl.graph import quiet
+
 
 def to_tosa(program: Any, *, fast: bool = True) -> Any:
     """The MLIR module of a folded program, in TOSA."""
@@ -25,7 +27,8 @@ def to_tosa(program: Any, *, fast: bool = True) -> Any:
     with context:  # a pipeline loads the dialects that it depends on
         PassManager.parse(to_tosa).run(ir.Module.parse("module {}").operation)
     importer = FxImporter(context=context)
-    importer.import_program(program.run_decompositions())
+    with quiet():
+        importer.import_program(program.run_decompositions())
     module = importer.module
     expand_operators(module)
     with context:

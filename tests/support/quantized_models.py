@@ -45,9 +45,7 @@ def exported(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> ExportedMod
         digest="0" * 64,
         program=program,
         inputs=tuple(
-            TensorSpec(
-                name=name, shape=tuple(t.shape), dtype=str(t.dtype).removeprefix("torch.")
-            )
+            TensorSpec(name=name, shape=tuple(t.shape), dtype=str(t.dtype).removeprefix("torch."))
             for name, t in zip(names, inputs, strict=True)
         ),
         output_names=tuple(f"output_{i}" for i in range(len(outputs))),

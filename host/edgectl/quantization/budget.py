@@ -18,6 +18,7 @@ import torch
 from edgectl.errors import UnsupportedModelError
 from edgectl.quantization.accuracy import compare_outputs
 from edgectl.quantization.calibrate import Sample
+from edgectl.quantization.fast_evaluation import for_evaluation
 from edgectl.quantization.operators import Kind, macs_of
 from edgectl.quantization.plan import make_plan
 from edgectl.quantization.prepare import module_path
@@ -63,11 +64,12 @@ def search(
     def measure(count: int) -> bool:
         if count not in measured:
             candidate = bench.candidate(order[:count])
-            found = compare_outputs(exact, (outputs_of(candidate.module, s) for s in samples))
+            fast = for_evaluation(candidate.module)
+            found = compare_outputs(exact, (outputs_of(fast, s) for s in samples))
             drop = None if found.top1 is None else 100.0 - found.top1
             if budget.metric is not None and float_metric is not None:
                 drop = float_metric - budget.metric(
-                    lambda *x: outputs_of(candidate.module, x)
+                    lambda *x: outputs_of(fast, x)
                 )
             good = True
             if budget.max_drop is not None:
@@ -110,7 +112,7 @@ def sensitivity(bench: Workbench) -> list[dict[str, Any]]:
     entries = []
     for index, node in enumerate(products):
         others = [name for name in names if name != node.name]
-        alone = bench.candidate(others, rounded=rounded).module
+        alone = for_evaluation(bench.candidate(others, rounded=rounded).module)
         noise = sum(
             float(((a - b).double() ** 2).sum())
             for s, wanted in zip(samples, exact, strict=True)

@@ -56,14 +56,18 @@ def _image(builder: Builder, value: Int8Value, rank: int) -> fx.Node:
     """The int8 input as [N, H, W, C]."""
     node = value.node
     if rank == 3:
-        node = builder.call(aten.unsqueeze.default, node, 2)
+        n, channels, length = (int(s) for s in node.meta["val"].shape)
+        node = builder.call(aten.reshape.default, node, [n, channels, 1, length])
     return builder.permute(node, TO_LAST)
 
 
 def _back(builder: Builder, rank: int) -> Any:
     def move(node: fx.Node) -> fx.Node:
         node = builder.permute(node, TO_FIRST)
-        return builder.call(aten.squeeze.dim, node, 2) if rank == 3 else node
+        if rank == 4:
+            return node
+        n, channels, _, length = (int(s) for s in node.meta["val"].shape)
+        return builder.call(aten.reshape.default, node, [n, channels, length])
 
     return move
 

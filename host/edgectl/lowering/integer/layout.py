@@ -38,7 +38,6 @@ _BY_LAST_AXIS = {
     edge.rescale.default,
     edge.accumulator_to_float.default,
 }
-_TO_VIEW = {aten.view.default, aten._unsafe_view.default, aten.reshape.default}
 
 
 def _is_single(node: Any) -> bool:
@@ -88,14 +87,12 @@ def channels_last(module: fx.GraphModule) -> None:
     for node in list(module.graph.nodes):
         if node.op != "call_function":
             continue
-        if node.target in (aten.permute.default, aten.unsqueeze.default):
+        if node.target in (aten.permute.default, aten.reshape.default):
             _cancel(module, node)
             continue
         uniform = node.target in _BY_LAST_AXIS and _is_single(node.args[1])
         if uniform:
             _sink(module, node, list(node.args), [0])
-        elif node.target in _TO_VIEW:
-            _view_without_permute(node)
         elif node.target in _ANY_ORDER:
             _sink(module, node, list(node.args), list(range(_ANY_ORDER[node.target])))
         elif node.target is aten.cat.default:
@@ -186,9 +183,14 @@ def _sink_sum(module: fx.GraphModule, node: fx.Node) -> None:
 def _cancel(module: fx.GraphModule, node: fx.Node) -> None:
     """Two permutes in a row become one, or none; so do an unsqueeze and the squeeze before."""
     source: Any = node.args[0]
-    if node.target is aten.unsqueeze.default:
-        if source.target is aten.squeeze.dim and source.args[1] == node.args[1]:
-            node.replace_all_uses_with(source.args[0])
+    if node.target is aten.reshape.default:
+        _view_without_permute(node)
+        source = node.args[0]
+        while source.target is aten.reshape.default:
+            source = source.args[0]
+            node.args = (source, node.args[1])
+        if list(source.meta["val"].shape) == list(node.meta["val"].shape):
+            node.replace_all_uses_with(source)
             module.graph.erase_node(node)
         return
     order = _order(node)

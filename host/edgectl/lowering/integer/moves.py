@@ -20,6 +20,16 @@ __all__ = ["fold_average", "fold_gather", "fold_move", "fold_table"]
 edge = torch.ops.edgectl
 aten = torch.ops.aten
 
+_RESHAPES = (
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.reshape.default,
+    aten.flatten.using_ints,
+    aten.squeeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.unsqueeze.default,
+)
 _SEVERAL = (
     aten.unbind.int,
     aten.split.Tensor,
@@ -69,9 +79,10 @@ def fold_move(builder: Builder, node: fx.Node) -> bool:
         moved = _pad(builder, node, source, value.scale, value.zero_point)
     elif node.target is aten.clone.default:
         moved = source
-    elif node.target in (aten.view.default, aten._unsafe_view.default):
+    elif node.target in _RESHAPES:
         # Integers may lie in another order than the floats did; a reshape does not mind.
-        moved = builder.call(aten.reshape.default, source, *node.args[1:])
+        shape = [int(s) for s in node.meta["val"].shape]
+        moved = builder.call(aten.reshape.default, source, shape)
     else:
         moved = builder.call(node.target, source, *node.args[1:])
     if moved is None:
@@ -160,9 +171,10 @@ def _max_pool(builder: Builder, node: fx.Node, source: fx.Node) -> fx.Node | Non
     if any(d != 1 for d in dilation) or len(shape) != (3 if one_d else 4):
         return None
     if one_d:
-        source = builder.call(aten.unsqueeze.default, source, 2)
+        source = builder.call(aten.reshape.default, source, [*shape[:2], 1, shape[2]])
         shape = [shape[0], shape[1], 1, shape[2]]
-    out = [int(s) for s in node.meta["val"].shape]
+    whole = [int(s) for s in node.meta["val"].shape]
+    out = whole
     out = [1, out[-1]] if one_d else out[-2:]
     image = builder.permute(source, [0, 2, 3, 1])
     pads: list[int] = []
@@ -176,7 +188,7 @@ def _max_pool(builder: Builder, node: fx.Node, source: fx.Node) -> fx.Node | Non
         pads += [before, after]
     pooled = builder.call(edge.max_pool2d.default, image, kernel, stride, pads)
     result = builder.permute(pooled, [0, 3, 1, 2])
-    return builder.call(aten.squeeze.dim, result, 2) if one_d else result
+    return builder.call(aten.reshape.default, result, list(whole)) if one_d else result
 
 
 def _pad(
@@ -209,10 +221,11 @@ def fold_average(builder: Builder, node: fx.Node) -> bool:
         dims = [int(d) % len(shape) for d in node.args[1]]  # type: ignore[union-attr]
         keep = bool(node.args[2]) if len(node.args) > 2 else False
         count = prod(shape[d] for d in dims)
+        whole = [int(s) for s in node.meta["val"].shape]
         total = builder.call(edge.sum.default, value.node, dims)
 
         def after(result: fx.Node) -> fx.Node:
-            return result if keep else builder.call(aten.squeeze.dims, result, dims)
+            return result if keep else builder.call(aten.reshape.default, result, whole)
 
         scales = torch.tensor([value.scale / count], dtype=torch.float64)
         builder.finish(
