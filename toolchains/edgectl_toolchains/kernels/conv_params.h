@@ -45,6 +45,8 @@ struct conv_params {
 #define ROLLED _Pragma("clang loop unroll(disable) vectorize(disable)")
 /* The value is computed here and not later: keeps products in the order they are written in. */
 #define PIN(VALUE) __asm__("" : "+w"(VALUE))
+/* A function of its own whose inner loop does not straddle a page. */
+#define HOT(BYTES) static __attribute__((noinline, aligned(BYTES)))
 #define INLINE static inline __attribute__((always_inline))
 /* Hidden: a default symbol would be called through a PLT, which IREE's ELF loader does not fill. */
 #define KERNEL __attribute__((visibility("hidden")))

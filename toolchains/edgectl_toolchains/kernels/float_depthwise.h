@@ -23,10 +23,45 @@ INLINE void strip(const struct conv_params *p, const uint8_t *blob, const uint8_
   /* No branch within: without an activation the bounds are infinite. */
   for (int32_t c = 0; c + LANES <= p->out_c; c += LANES, w += LANES * size * size) {
     VEC sum[STRIP][2];
+#ifndef EDGECTL_IN_ORDER
     UNROLL for (int i = 0; i < pixels; ++i) {
       sum[i][0] = LOAD(bias + c);
       sum[i][1] = LOAD(bias + c + WIDTH);
     }
+#endif
+#ifdef EDGECTL_IN_ORDER
+    /* Built without instruction scheduling: all loads for two columns of the kernel, then their
+     * multiply-adds, neighbours in different sums. */
+    const size_t at = (size_t)c * sizeof(SCALAR), next = at + WIDTH * sizeof(SCALAR);
+    UNROLL for (int i = 0; i < pixels; ++i) {
+      sum[i][0] = LOAD_FRESH(bias, at); /* loaded for each pixel: a copy would wait among products */
+      sum[i][1] = LOAD_FRESH(bias, next);
+    }
+    UNROLL for (int ky = 0; ky < size; ++ky) {
+      UNROLL for (int left = 0; left < size; left += 2) {
+        const int count = size - left < 2 ? size - left : 2;
+        VEC x[3 * 2 + 5][2], weight[2][2];
+        UNROLL for (int j = 0; j < columns; ++j) {
+          int used = 0;
+          UNROLL for (int i = 0; i < pixels; ++i)
+              used |= j - i * stride >= left && j - i * stride < left + count;
+          if (used) {
+            const SCALAR *from = (const SCALAR *)table[ky * columns + j];
+            x[j][0] = LOAD_AT(from, at);
+            x[j][1] = LOAD_AT(from, next);
+          }
+        }
+        UNROLL for (int k = 0; k < count; ++k) {
+          weight[k][0] = LOAD(w + (ky * size + left + k) * LANES);
+          weight[k][1] = LOAD(w + (ky * size + left + k) * LANES + WIDTH);
+        }
+        UNROLL for (int k = 0; k < count; ++k) UNROLL for (int i = 0; i < pixels; ++i) {
+          sum[i][0] = FMA(sum[i][0], x[i * stride + left + k][0], weight[k][0]);
+          sum[i][1] = FMA(sum[i][1], x[i * stride + left + k][1], weight[k][1]);
+        }
+      }
+    }
+#else
     UNROLL for (int ky = 0; ky < size; ++ky) {
       VEC weight[5][2];
       UNROLL for (int kx = 0; kx < size; ++kx) {
@@ -45,15 +80,24 @@ INLINE void strip(const struct conv_params *p, const uint8_t *blob, const uint8_
         }
       }
     }
+#endif
     UNROLL for (int i = 0; i < pixels; ++i) {
-      STORE(out + i * pixel + c, MIN(MAX(sum[i][0], low), high));
-      STORE(out + i * pixel + c + WIDTH, MIN(MAX(sum[i][1], low), high));
+      sum[i][0] = MAX(sum[i][0], low);
+      sum[i][1] = MAX(sum[i][1], low);
+    }
+    UNROLL for (int i = 0; i < pixels; ++i) {
+      sum[i][0] = MIN(sum[i][0], high);
+      sum[i][1] = MIN(sum[i][1], high);
+    }
+    UNROLL for (int i = 0; i < pixels; ++i) {
+      STORE(out + i * pixel + c, sum[i][0]);
+      STORE(out + i * pixel + c + WIDTH, sum[i][1]);
     }
   }
 }
 
 #define FORM(SIZE, STRIDE, PIXELS)                                                                 \
-  static __attribute__((noinline)) void strip_##SIZE##_##STRIDE##_##PIXELS(                        \
+  HOT(2048) void strip_##SIZE##_##STRIDE##_##PIXELS(                                               \
       const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table, uint8_t *to) { \
     strip(p, blob, table, SIZE, STRIDE, PIXELS, to);                                               \
   }

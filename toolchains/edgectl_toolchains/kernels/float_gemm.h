@@ -111,7 +111,7 @@ INLINE void float_tile(const struct conv_params *p, const uint8_t *blob, const u
 }
 
 #define TILE(ROWS)                                                                                 \
-  static __attribute__((noinline)) void tile_##ROWS(                                               \
+  HOT(1024) void tile_##ROWS(                                               \
       const struct conv_params *p, const uint8_t *blob, const uint8_t *const *taps, int32_t cols,  \
       int32_t first_col, uint8_t *out) {                                                           \
     float_tile(p, blob, taps, ROWS, cols, first_col, out);                                         \

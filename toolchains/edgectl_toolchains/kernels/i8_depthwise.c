@@ -122,7 +122,7 @@ INLINE void edge_looped(const struct conv_params *p, const uint8_t *blob, const 
 }
 
 #define FORM(NAME, CALL)                                                                           \
-  static __attribute__((noinline)) void NAME(const struct conv_params *p, const uint8_t *blob,     \
+  HOT(1024) void NAME(const struct conv_params *p, const uint8_t *blob,     \
                                              const uint8_t *const *pointers, int32_t step,         \
                                              uint8_t *out) {                                       \
     (void)step;                                                                                    \

@@ -76,7 +76,7 @@ INLINE void strip(const struct conv_params *p, const uint8_t *blob, const uint8_
 }
 
 #define FORM(SIZE, STRIDE, PIXELS)                                                                 \
-  static __attribute__((noinline)) void strip_##SIZE##_##STRIDE##_##PIXELS(                        \
+  HOT(2048) void strip_##SIZE##_##STRIDE##_##PIXELS(                        \
       const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table, uint8_t *to) { \
     if (p->flags & CONV_NARROW)                                                                    \
       strip(p, blob, table, SIZE, STRIDE, PIXELS, to, 1);                                          \

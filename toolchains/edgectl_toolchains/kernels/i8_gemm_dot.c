@@ -49,12 +49,12 @@ INLINE void dot_tile(const struct conv_params *p, const uint8_t *blob, const uin
 }
 
 #define TILE(ROWS)                                                                                 \
-  static __attribute__((noinline)) void tile_##ROWS##x16(                                          \
+  HOT(1024) void tile_##ROWS##x16(                                          \
       const struct conv_params *p, const uint8_t *blob, const uint8_t *const *taps, int32_t cols,  \
       int32_t first_col, uint8_t *out) {                                                           \
     dot_tile(p, blob, taps, ROWS, 2, cols, first_col, out);                                        \
   }                                                                                                \
-  static __attribute__((noinline)) void tile_##ROWS##x8(                                           \
+  HOT(1024) void tile_##ROWS##x8(                                           \
       const struct conv_params *p, const uint8_t *blob, const uint8_t *const *taps, int32_t cols,  \
       int32_t first_col, uint8_t *out) {                                                           \
     dot_tile(p, blob, taps, ROWS, 1, cols, first_col, out);                                        \

@@ -114,12 +114,12 @@ INLINE void mlal_tile(const struct conv_params *p, const uint8_t *blob, const ui
 
 /* A last panel of at most 8 channels is packed half as wide. */
 #define TILE(ROWS)                                                                                 \
-  static __attribute__((noinline)) void tile_##ROWS##x16(                                          \
+  HOT(1024) void tile_##ROWS##x16(                                          \
       const struct conv_params *p, const uint8_t *blob, const uint8_t *const *taps, int32_t cols,  \
       int32_t first_col, uint8_t *out) {                                                           \
     mlal_tile(p, blob, taps, ROWS, 2, cols, first_col, out);                                       \
   }                                                                                                \
-  static __attribute__((noinline)) void tile_##ROWS##x8(                                           \
+  HOT(1024) void tile_##ROWS##x8(                                           \
       const struct conv_params *p, const uint8_t *blob, const uint8_t *const *taps, int32_t cols,  \
       int32_t first_col, uint8_t *out) {                                                           \
     mlal_tile(p, blob, taps, ROWS, 1, cols, first_col, out);                                       \
