@@ -202,15 +202,18 @@ class SftpSession:
         client: Any = self.client
         content = bytearray(size)
         under_way: deque[tuple[int, int, int]] = deque()
+
+        def ask(position: int, length: int) -> None:
+            request = client._async_request(  # noqa: SLF001 - see _write_all
+                type(None), CMD_READ, file.handle, int64(position), length
+            )
+            under_way.append((request, position, length))
+
         asked = 0
         while asked < size or under_way:
             while asked < size and len(under_way) < _REQUESTS_UNDER_WAY:
-                length = min(_CHUNK_BYTES, size - asked)
-                request = client._async_request(  # noqa: SLF001
-                    type(None), CMD_READ, file.handle, int64(asked), length
-                )
-                under_way.append((request, asked, length))
-                asked += length
+                ask(asked, min(_CHUNK_BYTES, size - asked))
+                asked += min(_CHUNK_BYTES, size - asked)
             request, position, length = under_way.popleft()
             try:
                 kind, message = client._read_response(request)  # noqa: SLF001
@@ -218,13 +221,11 @@ class SftpSession:
                 return bytes(content[:position])
             moving.extend()
             data: bytes = message.get_string() if kind == CMD_DATA else b""
+            if not data:
+                return bytes(content[:position])
             content[position : position + len(data)] = data
             if len(data) < length:  # a server may answer with less than was asked for
-                file.seek(position + len(data))
-                rest = file.read(length - len(data))
-                content[position + len(data) : position + len(data) + len(rest)] = rest
-                if len(data) + len(rest) < length:
-                    return bytes(content[: position + len(data) + len(rest)])
+                ask(position + len(data), length - len(data))
         return bytes(content)
 
     def _rename(self, partial: str, destination: str) -> None:
