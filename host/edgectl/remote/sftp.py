@@ -24,7 +24,7 @@ from paramiko.sftp import CMD_DATA, CMD_READ, CMD_WRITE, int64
 from edgectl.errors import ConnectionFailedError, DeviceError, UsageError
 from edgectl.remote.base import PARTIAL_SUFFIX, Progress
 from edgectl.remote.deadlines import Deadline, closed_after, closed_when_over
-from edgectl.remote.transport import close_channel, connection_ended
+from edgectl.remote.transport import close_channel, connection_ended, open_session
 
 __all__ = ["SftpSession", "UnexplainedFailureError", "open_sftp"]
 
@@ -37,12 +37,12 @@ def open_sftp(transport: paramiko.Transport, label: str, timeout_s: float) -> Sf
     """Starts the SFTP subsystem on a new channel.
 
     Raises:
-        DeviceError: the device has none.
+        DeviceError: the device has none, or refuses another session.
         ConnectionFailedError: no answer within ``timeout_s``.
     """
     try:
         with closed_after(timeout_s, transport.close) as expiry:
-            channel = transport.open_session(timeout=timeout_s)
+            channel = open_session(transport, label, timeout_s)
             channel.settimeout(timeout_s)
             try:
                 channel.invoke_subsystem("sftp")

@@ -20,7 +20,7 @@ from paramiko import SSHException
 from edgectl.errors import ConnectionFailedError, DeviceError
 from edgectl.remote.base import CommandResult, describe_command
 from edgectl.remote.deadlines import Deadline, closed_after
-from edgectl.remote.transport import close_channel, connection_ended
+from edgectl.remote.transport import close_channel, connection_ended, open_session
 
 __all__ = ["RemoteCommand"]
 
@@ -87,13 +87,7 @@ class RemoteCommand:
 
     def _open(self, limit_s: float) -> paramiko.Channel:
         try:
-            with closed_after(limit_s + 1.0, self.transport.close):
-                channel = self.transport.open_session(timeout=limit_s)
-        except paramiko.ChannelException as error:
-            raise DeviceError(
-                f"{self.label} refuses to open another session: {error.text}",
-                cause="its SSH server allows only so many at once (MaxSessions)",
-            ) from error
+            channel = open_session(self.transport, self.label, limit_s)
         except (SSHException, OSError, EOFError) as error:
             raise self._broken(str(error)) from error
         channel.settimeout(_SLICE_S)
@@ -210,10 +204,10 @@ class RemoteCommand:
         if process_id is None or not process_id.isdigit():
             return
         with (
-            suppress(SSHException, OSError, EOFError),
+            suppress(SSHException, OSError, EOFError, DeviceError),
             closed_after(2 * _END_S, self.transport.close),
         ):
-            channel = self.transport.open_session(timeout=_END_S)
+            channel = open_session(self.transport, self.label, _END_S)
             channel.exec_command(shlex.join(["sh", "-c", _END, "edgectl", process_id]))
             channel.status_event.wait(_END_S)
             channel.close()

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import paramiko
 from paramiko import SSHException
 
-from edgectl.errors import ConnectionFailedError
-from edgectl.remote.deadlines import closed_after
+from edgectl.errors import ConnectionFailedError, DeviceError
+from edgectl.remote.deadlines import Deadline, closed_after
 from edgectl.remote.host_keys import HostKeyVerifier
 from edgectl.remote.ssh_options import SshOptions
 
@@ -28,6 +28,7 @@ __all__ = [
     "close_channel",
     "connection_ended",
     "is_worth_retrying",
+    "open_session",
     "open_transport",
 ]
 
@@ -49,6 +50,7 @@ _MACS = (
 )
 
 _GOODBYE_S = 3.0
+_REFUSED_S = 1.0
 
 
 class ByteStream(Protocol):
@@ -205,6 +207,31 @@ def close_channel(channel: paramiko.Channel) -> None:
     """
     with closed_after(_GOODBYE_S, channel.get_transport().close):
         channel.close()
+
+
+def open_session(transport: paramiko.Transport, label: str, timeout_s: float) -> paramiko.Channel:
+    """A new session channel.
+
+    A session that has just ended may still count on the server, so a refusal is asked about
+    again for a moment.
+
+    Raises:
+        DeviceError: the server allows no further session.
+        SSHException, OSError, EOFError: the connection broke.
+    """
+    deadline = Deadline(_REFUSED_S)
+    with closed_after(timeout_s + _REFUSED_S, transport.close):
+        while True:
+            try:
+                return transport.open_session(timeout=timeout_s)
+            except paramiko.ChannelException as error:
+                if deadline.expired:
+                    raise DeviceError(
+                        f"{label} refuses to open another session: {error.text}",
+                        cause="its SSH server allows only so many at once (MaxSessions)",
+                        next_step="raise MaxSessions in the device's sshd_config (10 is usual)",
+                    ) from error
+                time.sleep(0.1)
 
 
 def connection_ended(transport: paramiko.Transport) -> bool:

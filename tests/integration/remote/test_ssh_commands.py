@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +18,9 @@ from hypothesis import strategies as st
 from edgectl.errors import DeviceError
 from edgectl.remote.base import Device
 from edgectl.remote.local import LocalDevice
-from edgectl.remote.ssh import SshDevice
+from edgectl.remote.ssh import SshDevice, connect
+from edgectl.remote.ssh_options import SshOptions
+from support.sshd import running_sshd
 
 
 @pytest.fixture(params=["ssh", "local"])
@@ -167,3 +171,26 @@ def test_commands_side_by_side(device: SshDevice) -> None:
     assert [device.run(["echo", str(i)]).stdout for i in range(3)] == [b"0\n", b"1\n", b"2\n"]
     thread.join(10)
     assert held == [b"held\n"]
+
+
+def test_server_that_allows_one_session_only(
+    options_for: Callable[..., SshOptions], tmp_path: Path
+) -> None:
+    with (
+        running_sshd(tmp_path / "one", settings=["MaxSessions 1"]) as one,
+        connect(one.destination, options=options_for(one)) as device,
+    ):
+        for _ in range(3):
+            assert device.run(["echo", "a"]).stdout == b"a\n"
+        device.put(b"x", str(tmp_path / "file"))  # keeps its channel
+        with pytest.raises(DeviceError, match="refuses to open another session") as caught:
+            device.run(["true"])
+        assert "MaxSessions" in (caught.value.cause or "")
+
+
+def test_endless_output_is_cut_off(device: SshDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgectl.remote.ssh_command._MAX_OUTPUT_BYTES", 3 << 20)
+    with pytest.raises(DeviceError, match="more than 3 MiB"):
+        device.run(["yes", f"endless {os.getpid()}"], timeout_s=30)
+    found = subprocess.run(["pgrep", "-f", f"^yes endless {os.getpid()}"], check=False)
+    assert found.returncode == 1
