@@ -13,6 +13,7 @@ import io
 import uuid
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["PushPlan", "PushReport", "plan_push", "push_bundle", "run_release"]
 
 REPAIR_ROUNDS = 3
+HOLD_FROM_BYTES = 1 << 20
 STEP_S = 30.0
 EMULATED_STEP_S = 600.0
 INSTALL_TIMEOUT_S = 3600.0
@@ -135,9 +137,9 @@ def push_bundle(
                 already_installed=True,
                 previous=None,
             )
-        with held(device, handle, who=who) as token:
+        packs = plan["packs"]
+        with _held_if_long(device, handle, packs, who) as token:
             request["token"] = token
-            packs = plan["packs"]
             try:
                 sent = _send_packs(device, handle, archive, contents, packs, progress)
                 answer, repaired = _install(device, handle, archive, contents, request, packs)
@@ -158,6 +160,20 @@ def push_bundle(
         healthy=answer.get("healthy"),
         reason=answer.get("reason"),
     )
+
+
+def _held_if_long(
+    device: Device, handle: RunnerHandle, packs: Sequence[Mapping[str, Any]], who: str
+) -> AbstractContextManager[str | None]:
+    """Holds the device for a transfer that takes a while.
+
+    A short one needs no hold (and no second process on a slow board): the install command takes
+    the lock by itself, and what it works on is named by content.
+    """
+    size = sum(int(p["size_bytes"]) - int(p["received_bytes"]) for p in packs)
+    if size < HOLD_FROM_BYTES:
+        return contextlib.nullcontext()
+    return held(device, handle, who=who)
 
 
 def plan_push(
