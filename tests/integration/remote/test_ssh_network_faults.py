@@ -15,6 +15,7 @@ import pytest
 from edgectl.errors import ConnectionFailedError
 from edgectl.remote.ssh import connect
 from edgectl.remote.ssh_options import SshOptions
+from support.password_server import PasswordServer, running
 from support.sshd import Sshd, free_port, running_sshd
 from support.toxic_proxy import ToxicProxy, Toxics, silent_listener
 
@@ -311,3 +312,25 @@ def test_ctrl_c_is_quick_even_when_the_network_is_stuck(
         device.close()
         assert time.monotonic() - started < 12
     assert not (tmp_path / "file").exists()
+
+
+def test_ctrl_c_while_connecting(options_for: Options) -> None:
+    with silent_listener() as port:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            connect(f"pi@127.0.0.1:{port}", options=options_for())
+        assert time.monotonic() - started < 3
+
+
+def test_prompts_do_not_count_as_silence(options_for: Options, home: Path) -> None:
+    """Somebody who looks for the password is not a broken connection."""
+    with running(PasswordServer()) as server:
+        (home / ".ssh" / "known_hosts").write_text(server.known_line)
+
+        def slow(_prompt: str) -> str:
+            time.sleep(1.5)
+            return "raspberry"
+
+        options = options_for(ask=slow, auth_timeout_s=1.0, dead_peer_s=1.0, keepalive_s=0.3)
+        connect(f"pi@127.0.0.1:{server.port}", options=options).close()
