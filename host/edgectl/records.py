@@ -30,6 +30,7 @@ __all__ = [
     "Dialect",
     "ExampleCall",
     "ExportedModel",
+    "ImportedModule",
     "KernelChoice",
     "LoweredModule",
     "OperatorVerdict",
@@ -52,6 +53,18 @@ class ExampleCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedModule:
+    """A model that came as MLIR (TFLite, TOSA): IREE-readable bytecode with one public function.
+
+    Its arguments are `ExportedModel.inputs`, its results `ExportedModel.output_names`, in order.
+    """
+
+    dialect: Dialect
+    bytecode: bytes
+    function: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedModel:
     """A model as torch.export sees it, with the calls it will be judged by.
 
@@ -59,6 +72,9 @@ class ExportedModel:
     (pytrees are spelled with dots: ``boxes.0``). ``calls`` are successive calls made on the
     original model in eager mode (at least three when it keeps state), the ground truth for
     everything after. ``digest`` identifies the source (file bytes, or parameters and graph).
+
+    A model that is not a PyTorch program has ``imported`` instead: ``program`` is ``None`` then,
+    ``calls`` were made by the format's own runtime, and it can be lowered but not quantized.
     """
 
     name: str
@@ -69,6 +85,7 @@ class ExportedModel:
     output_names: tuple[str, ...]
     calls: tuple[ExampleCall, ...]
     notes: tuple[str, ...] = ()
+    imported: ImportedModule | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,7 +61,10 @@ def _load(request: dict[str, Any], folder: Path, answer: Path) -> None:
     # Late, because these take seconds that a file which does not load need not cost.
     from edgectl.sources.assembling import assemble
     from edgectl.sources.handback import write_model
+    from edgectl.sources.loaded import Loaded
 
+    if not isinstance(loaded, Loaded):
+        raise TypeError(f"{kind.name} needs no child process")
     write_model(assemble(loaded, options, kind=kind.name, digest=request["digest"]), answer)
 
 

@@ -126,6 +126,8 @@ def read_model(folder: Path, *, digest: str) -> ExportedModel:
             str(error).splitlines()[0] if str(error) else type(error).__name__
         ) from error
     _check_targets(program)
+    # The archive carries none: its own form for them is a pickle.
+    program.example_inputs = (tuple(to_tensor(array) for array in calls[0].inputs), {})
     return ExportedModel(
         name=name,
         source_kind=kind,

@@ -11,6 +11,7 @@ from edgectl.sources.options import LoadOptions
 from edgectl.sources.source_file import SourceFile
 
 if TYPE_CHECKING:
+    from edgectl.records import ExportedModel
     from edgectl.sources.loaded import Loaded
 
 __all__ = ["SourceKind", "all_kinds"]
@@ -31,8 +32,8 @@ class SourceKind(Protocol):
         """Whether the content is of this kind; reads no more than it must, and runs nothing."""
         ...
 
-    def load(self, file: SourceFile, options: LoadOptions) -> Loaded:
-        """Makes a module or a program of the file."""
+    def load(self, file: SourceFile, options: LoadOptions) -> Loaded | ExportedModel:
+        """Makes a module or a program of the file; a whole record where it is not PyTorch's."""
         ...
 
 
@@ -42,7 +43,9 @@ def all_kinds() -> tuple[SourceKind, ...]:
     from edgectl.sources.exported_program import ExportedProgramFile
     from edgectl.sources.onnx_file import OnnxFile
     from edgectl.sources.pickled_module import PickledModuleFile
+    from edgectl.sources.tflite import TfliteFile
     from edgectl.sources.torchscript import TorchScriptFile
+    from edgectl.sources.tosa import TosaFlatbufferFile, TosaMlirFile
     from edgectl.sources.weights import SafetensorsFile, StateDictFile
 
     return (
@@ -53,4 +56,7 @@ def all_kinds() -> tuple[SourceKind, ...]:
         CheckpointFile(),
         PickledModuleFile(),
         OnnxFile(),
+        TfliteFile(),
+        TosaFlatbufferFile(),
+        TosaMlirFile(),
     )

@@ -15,6 +15,7 @@ from edgectl.sources.images import ImageOptions
 from edgectl.sources.input_specs import parse_dynamic, parse_input_specs
 from edgectl.sources.inputs import read_inputs
 from edgectl.sources.kinds import SourceKind, all_kinds
+from edgectl.sources.loaded import Loaded
 from edgectl.sources.options import GivenInput, LoadOptions
 from edgectl.sources.source_file import SourceFile, open_source
 from edgectl.sources.trust import TrustPolicy
@@ -72,7 +73,10 @@ def load(
 
         (trust or TrustPolicy()).require(file.path, file.sha256, kind.title)
         return load_isolated(file, kind, options)
-    return assemble(kind.load(file, options), options, kind=kind.name, digest=file.sha256)
+    loaded = kind.load(file, options)
+    if not isinstance(loaded, Loaded):
+        return loaded
+    return assemble(loaded, options, kind=kind.name, digest=file.sha256)
 
 
 def detect(file: SourceFile) -> SourceKind:
