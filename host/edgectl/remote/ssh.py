@@ -124,7 +124,7 @@ class SshDevice:
             self._drop_session()
             full = self._full_disk(destination)
             self._remove_partial(destination)
-            raise (full or error) from error
+            raise (full or DeviceError(error.message)) from error
         except BaseException:
             self._drop_session()
             self._remove_partial(destination)
@@ -142,6 +142,9 @@ class SshDevice:
         except ConnectionFailedError as error:
             self._drop_session()
             raise self._explained(error) from error
+        except UnexplainedFailureError as error:
+            self._drop_session()
+            raise DeviceError(error.message) from error
         except BaseException:
             self._drop_session()
             raise
@@ -263,8 +266,13 @@ def _log_in(
             break
         except ConnectionFailedError as error:
             stream.close()
-            if not is_worth_retrying(error) or attempt + 1 >= options.connect_attempts:
+            if not is_worth_retrying(error):
                 raise
+            if attempt + 1 >= options.connect_attempts:
+                # As the public class, which is what scripts see in a JSON document.
+                raise ConnectionFailedError(
+                    error.message, cause=error.cause, next_step=error.next_step
+                ) from error
     try:
         authenticate(transport, settings, options, label=label)
     except BaseException:

@@ -120,9 +120,10 @@ def test_server_that_hangs_up_at_once_gets_a_second_chance(
                 accepted.append(1)
 
         threading.Thread(target=hang_up, daemon=True).start()
-        with pytest.raises(ConnectionFailedError, match="closed the connection before"):
+        with pytest.raises(ConnectionFailedError, match="closed the connection before") as caught:
             connect(f"pi@127.0.0.1:{port}", options=options_for())
         assert len(accepted) == 2
+        assert type(caught.value) is ConnectionFailedError
 
 
 @pytest.mark.parametrize(
