@@ -54,9 +54,9 @@ def check(facts: DeviceFacts, needs: Needs) -> CheckResult:
         return failed(
             _NAME,
             "device",
-            f"the core ({shown}) lacks {', '.join(missing)}, which code for {target.name}"
-            f" ({target.cpu}) uses",
-            fix="compile for this board: edgectl targets list shows which there are",
+            f"the core{f' ({facts.core})' if facts.core else ''} lacks {', '.join(missing)}, which"
+            f" code for {target.name} ({target.cpu}) uses",
+            fix="compile for this board: edgectl targets shows which there are",
         )
     if facts.cpu_part is not None and target.part and facts.cpu_part != target.part:
         return warning(
