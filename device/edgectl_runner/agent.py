@@ -110,7 +110,7 @@ def _install(store: Store, request: Document) -> Document:
             store.relink(read, damaged)
             store.stage(read, _signature_file(request))
             store.objects.discard(packs_of(request))
-        store.trust.remember(key, request.get("signature"))
+        store.trust.remember(key, request.get("signature"), read.release)
         store.sequences.note(read.manifest)
         verdict: Document = {"healthy": None, "reason": None, "code": None}
         if request.get("activate", True):
@@ -197,7 +197,9 @@ def run(store: Store, request: Document) -> Document:
             execute(read.manifest, folder, asked, store.incoming, agent_pid=agent_pid)
         )
 
-    return run_isolated(execute_in_child, features=read.manifest.cpu_features)
+    return run_isolated(
+        execute_in_child, features=read.manifest.cpu_features, processor=read.manifest.cpu
+    )
 
 
 def status(store: Store, request: Document) -> Document:  # noqa: ARG001

@@ -24,6 +24,7 @@ def run_isolated(
     function: Callable[[Callable[[], None]], dict[str, Any]],
     *,
     features: Iterable[str] = (),
+    processor: str = "",
     silence_s: float | None = None,
     watch_stdout: bool = True,
 ) -> dict[str, Any]:
@@ -33,6 +34,7 @@ def run_isolated(
         function: runs with standard output sent to standard error; is given a function to call
             as a sign of life.
         features: of the module it runs, to explain an illegal instruction.
+        processor: that the module was compiled for, for the same.
         silence_s: the child is killed after so long without a sign of life.
         watch_stdout: also end the child when nobody reads our standard output any more (the
             connection to the host broke), so that no orphan keeps the board busy.
@@ -62,7 +64,7 @@ def run_isolated(
     if why is not None:
         raise RunnerError(why, cause="the model hangs or is far slower than expected")
     if os.WIFSIGNALED(status):
-        raise _crash(os.WTERMSIG(status), tuple(features))
+        raise _crash(os.WTERMSIG(status), tuple(features), processor)
     try:
         document: dict[str, Any] = json.loads(answer)
     except ValueError as error:
@@ -132,14 +134,13 @@ def _collect(reading: int, silence_s: float | None, watch_stdout: bool) -> tuple
                 answer += data
 
 
-def _crash(number: int, features: tuple[str, ...]) -> RunnerError:
+def _crash(number: int, features: tuple[str, ...], processor: str) -> RunnerError:
     name = signal.Signals(number).name
     if number == signal.SIGILL:
         missing = ", ".join(missing_features(features))
-        wanted = ", ".join(f.removeprefix("+") for f in features if f.startswith("+"))
         return RunnerError(
             f"binary needs {missing or 'an instruction'} that this device lacks "
-            f"(illegal instruction; compiled for {wanted or 'an unnamed processor'})",
+            f"(illegal instruction; compiled for {processor or 'an unnamed processor'})",
             code=DEVICE,
             cause="the model or the runtime was built for a newer processor core",
             next_step="compile it again with --target naming this board",

@@ -130,6 +130,7 @@ def _check(store: Store, release: str, health: HealthCheck) -> None:
     verdict = run_isolated(
         in_child,
         features=read.manifest.cpu_features,
+        processor=read.manifest.cpu,
         silence_s=health.timeout_s,
         # The host may vanish; the verdict is the device's own.
         watch_stdout=False,

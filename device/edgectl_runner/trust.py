@@ -55,7 +55,7 @@ class TrustStore:
 
     def describe(self) -> dict[str, Any]:
         """Mode and keys, for ``edgectl keys list --device``."""
-        mode, keys = self._read()
+        mode, keys, _ = self._read()
         return {"mode": mode, "keys": [{"key_id": key_id(k), "state": s} for k, s in keys.items()]}
 
     def change(
@@ -66,7 +66,7 @@ class TrustStore:
         Raises:
             RunnerError: no such mode or key.
         """
-        old_mode, keys = self._read()
+        old_mode, keys, unsigned = self._read()
         if mode is not None and mode not in MODES:
             raise RunnerError(f"{mode!r} is no trust mode; one of {', '.join(MODES)}", code=2)
         if add is not None:
@@ -79,7 +79,7 @@ class TrustStore:
                 have = ", ".join(key_id(k) for k in keys) or "none"
                 raise RunnerError(f"the device trusts no key {remove} (it trusts {have})", code=2)
             del keys[doomed[0]]
-        self._write(mode or old_mode, keys)
+        self._write(mode or old_mode, keys, unsigned)
         return self.describe()
 
     def check_install(self, read: ReadManifest, signature: Any) -> bytes | None:
@@ -91,7 +91,7 @@ class TrustStore:
         Raises:
             RunnerError: exit code 3, with a reason of its own for each case.
         """
-        mode, keys = self._read()
+        mode, keys, _ = self._read()
         if signature is None:
             if mode == "first-use" and not keys:
                 return None
@@ -114,10 +114,18 @@ class TrustStore:
             f"if that is your key: edgectl keys trust {key_id(found.public_key)} --device DEVICE",
         )
 
-    def remember(self, key: bytes | None, signature: Any) -> None:
-        """Keeps the first key seen, or a key that an active one named as its successor."""
-        mode, keys = self._read()
-        if key is None or keys.get(key) == "active":
+    def remember(self, key: bytes | None, signature: Any, release: str) -> None:
+        """Keeps the first key seen, or a key that an active one named as its successor.
+
+        A release that was taken without a signature, before any key was known, is noted by its
+        id: taking the signature away from another does not make it one of these.
+        """
+        mode, keys, unsigned = self._read()
+        if key is None:
+            if release not in unsigned:
+                self._write(mode, keys, [*unsigned, release])
+            return
+        if keys.get(key) == "active":
             return
         if keys:
             found = _parse(signature)
@@ -126,7 +134,7 @@ class TrustStore:
                     keys[old], keys[new] = "retired", "active"
         else:
             keys[key] = "active"
-        self._write(mode, keys)
+        self._write(mode, keys, unsigned)
 
     def check_start(self, read: ReadManifest, signature: Any) -> None:
         """Checks an installed release again; retired keys count, removed ones do not.
@@ -134,11 +142,14 @@ class TrustStore:
         Raises:
             RunnerError: exit code 3.
         """
-        mode, keys = self._read()
+        mode, keys, unsigned = self._read()
         if signature is None:
-            # Installed before the first key was seen; in `listed` mode that cannot be.
-            if mode == "listed":
-                raise _refused("it is not signed", "this device runs signed models only", None)
+            if mode == "listed" or (keys and read.release not in unsigned):
+                raise _refused(
+                    "it is not signed",
+                    "this device runs signed models only, or the signature was taken away",
+                    "deploy the model again, signed",
+                )
             return
         found = _parse(signature)
         _check_signature(read, found)
@@ -160,15 +171,17 @@ class TrustStore:
     def _names(keys: dict[bytes, str]) -> str:
         return ", ".join(f"key {key_id(k)}" for k in keys) or "nobody"
 
-    def _read(self) -> tuple[str, dict[bytes, str]]:
+    def _read(self) -> tuple[str, dict[bytes, str], list[str]]:
+        """(mode, keys with their states, releases taken without a signature)."""
         try:
             document = json.loads(self._path.read_bytes())
             keys = {bytes.fromhex(k["public_key"]): str(k["state"]) for k in document["keys"]}
             mode = document["mode"]
+            unsigned = [str(release) for release in document.get("unsigned", [])]
             if mode not in MODES:
                 raise ValueError(mode)
         except FileNotFoundError:
-            return "first-use", {}
+            return "first-use", {}, []
         except (ValueError, KeyError, TypeError) as error:
             # Never fall back to trusting whoever comes first.
             raise RunnerError(
@@ -177,11 +190,12 @@ class TrustStore:
                 cause="the card lost data, or somebody changed trusted_keys.json",
                 next_step="look at the file, or remove it to trust the next key that deploys",
             ) from error
-        return mode, keys
+        return mode, keys, unsigned
 
-    def _write(self, mode: str, keys: dict[bytes, str]) -> None:
+    def _write(self, mode: str, keys: dict[bytes, str], unsigned: list[str]) -> None:
         document = {
             "mode": mode,
+            "unsigned": unsigned,
             "keys": [{"public_key": k.hex(), "state": s} for k, s in keys.items()],
         }
         write_durably(self._path, json.dumps(document, indent=1).encode(), mode=0o600)

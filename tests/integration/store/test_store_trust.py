@@ -42,6 +42,18 @@ def test_the_first_key_is_remembered_and_others_are_refused(
     assert run_release(device, handle, RunRequest(release=first)).latency is not None
 
 
+def test_a_signature_that_was_taken_away_is_missed(
+    device: LoopbackDevice, handle: Any, affine: Bundles, keys: Path
+) -> None:
+    unsigned = push_bundle(device, handle, affine("old.edgectl", precision="old")).release
+    signed = push_bundle(device, handle, affine(), key=signing.create_key(keys)).release
+    (device.root / "releases" / signed / "signature.json").unlink()
+    with pytest.raises(ConfigurationError, match="it is not signed"):
+        run_release(device, handle, RunRequest(release=signed))
+    # Taken before any key was known, and remembered as such.
+    assert run_release(device, handle, RunRequest(release=unsigned)).latency is not None
+
+
 def test_nothing_travels_before_the_signature_is_checked(
     device: LoopbackDevice, handle: Any, affine: Bundles, keys: Path
 ) -> None:
