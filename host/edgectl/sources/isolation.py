@@ -128,6 +128,9 @@ def _environment(folder: Path) -> dict[str, str]:
         "HOME": str(folder / "home"),
         "TMPDIR": str(folder / "tmp"),
         "PYTHONDONTWRITEBYTECODE": "1",
+        # NumPy's threads would start with its import, and a process with threads can enter no
+        # user namespace.
+        "OPENBLAS_NUM_THREADS": "1",
         # Model hubs would only wait for a network that is not there.
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",

@@ -92,6 +92,13 @@ def load_weights(file: SourceFile, value: Any, options: LoadOptions) -> Loaded:
     module, example = build_architecture(options.architecture)
     own = module.state_dict()
     state = _unwrapped(state, own, notes)
+    # Buffers that a later version of the code no longer saves, such as a table of positions.
+    constants = dict(module.named_buffers())
+    state = {
+        key: value
+        for key, value in state.items()
+        if key in own or key not in constants or not torch.equal(value, constants[key])
+    }
     _check_keys(file, state, own, options.architecture)
     halves = {str(t.dtype).removeprefix("torch.") for t in state.values() if t.dtype in _HALVES}
     if halves and any(own[key].dtype not in _HALVES for key in state if key in own):

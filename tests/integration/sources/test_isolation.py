@@ -9,6 +9,8 @@ import io
 import os
 import pickle
 import socket
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -193,6 +195,42 @@ def sleepers() -> set[str]:
         except OSError:
             continue
     return found
+
+
+ORDINARY_USER = """
+import os, socket, sys
+from pathlib import Path
+from edgectl.sources import confinement
+real, asked = os.geteuid, []
+os.geteuid = lambda: real() if asked else asked.append(1) or 1000
+kept = confinement.confine(
+    readable=[],
+    writable=Path(sys.argv[1]),
+    limits=confinement.Limits(memory_bytes=1 << 33, cpu_s=60, file_bytes=1 << 20),
+)
+os.geteuid = real
+try:
+    socket.create_connection(("127.0.0.1", int(sys.argv[2])), 3)
+except OSError:
+    print(kept.missing)
+"""
+
+
+def test_a_user_without_privileges_is_confined_too(tmp_path: Path) -> None:
+    """The way through a user namespace, which root does not need to take."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-c", ORDINARY_USER, str(tmp_path), port],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=isolation._environment(tmp_path),
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip(), "the connection went through"
+    if "network" in done.stdout:
+        pytest.skip("this system gives ordinary users no namespaces, and the note says so")
 
 
 def test_pickle_is_what_these_tests_think_it_is() -> None:
