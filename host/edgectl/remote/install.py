@@ -27,7 +27,7 @@ __all__ = ["RunnerHandle", "find_runner", "pack_runner", "prepare_device"]
 # Runs on the device with nothing but its Python. Prints what decides about packages and what is
 # there. The root is found as `edgectl_runner.store.default_root` finds it.
 _LOOK = """
-import json, os, platform, sys
+import json, os, platform, sys, sysconfig
 root = os.environ.get("EDGECTL_ROOT") or os.path.join(os.environ.get("XDG_DATA_HOME")
     or os.path.join(os.path.expanduser("~"), ".local", "share"), "edgectl")
 def names(folder, mark):
@@ -49,6 +49,7 @@ except (ValueError, OSError, AttributeError):
 print(json.dumps({"root": root, "python": list(sys.version_info[:3]),
     "implementation": sys.implementation.name, "machine": platform.machine(),
     "bits": 64 if sys.maxsize > 2**32 else 32, "libc": libc,
+    "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
     "runners": names("runner", "edgectl_runner/__main__.py"), "envs": names("env", ".complete"),
     "incoming": sizes()}))
 """
@@ -161,6 +162,8 @@ def prepare_device(
     """
     there = _look(device, python)
     kind = _device_python(device, there)
+    # Before anything is changed there: without wheels the runner would be of no use.
+    wheels = fetch(kind, cache=cache_dir)
     archive = pack_runner()
     root = str(there["root"])
     sent = 0
@@ -173,7 +176,6 @@ def prepare_device(
         )
         read_answer(device, result, what="the answer to installing the runner")
         sent += len(archive.data)
-    wheels = fetch(kind, cache=cache_dir)
     handle = RunnerHandle(
         root=root,
         python=python,
@@ -263,6 +265,12 @@ def _device_python(device: Device, there: dict[str, Any]) -> DevicePython:
     if there.get("implementation") != "cpython":
         raise DeviceError(
             f"{device.label}: its Python is {there.get('implementation')}, not CPython",
+            next_step="name another interpreter with --python",
+        )
+    if there.get("free_threaded"):
+        raise DeviceError(
+            f"{device.label}: its Python is a free-threaded build",
+            cause="the IREE runtime has wheels for the ordinary build only",
             next_step="name another interpreter with --python",
         )
     libc = str(there.get("libc") or "").split()

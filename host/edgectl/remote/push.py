@@ -50,6 +50,7 @@ HOLD_FROM_BYTES = 1 << 20
 STEP_S = 30.0
 EMULATED_STEP_S = 600.0
 INSTALL_TIMEOUT_S = 3600.0
+RUN_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +224,7 @@ def run_release(
     inputs: Sequence[np.ndarray] | None = None,
     *,
     outputs: Path | None = None,
-    timeout_s: float = 600.0,
+    timeout_s: float | None = None,
 ) -> RunReport:
     """Runs an installed release on the device.
 
@@ -234,7 +235,8 @@ def run_release(
         inputs: arrays for the model, in signature order; ``None`` takes the bundle's first
             golden inputs.
         outputs: file on this computer for the output arrays (``.npz``, by output name).
-        timeout_s: how long the whole run may take.
+        timeout_s: how long the whole run may take; by default what the request asks for, and
+            plenty for loading and the golden calls.
 
     Raises:
         UsageError: an input does not fit the model.
@@ -242,6 +244,9 @@ def run_release(
     """
     import numpy as np
 
+    if timeout_s is None:
+        slowness = EMULATED_STEP_S / STEP_S if device.emulated else 1.0
+        timeout_s = RUN_TIMEOUT_S * slowness + 3.0 * request.min_seconds
     tag = uuid.uuid4().hex[:12]
     names: list[str] = []
     try:
