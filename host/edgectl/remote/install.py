@@ -19,6 +19,7 @@ from typing import Any
 
 from edgectl.errors import ConnectionFailedError, DeviceError, EdgectlError
 from edgectl.remote.agent_calls import RunnerHandle, call_runner, read_answer
+from edgectl.remote.bandwidth import limited
 from edgectl.remote.base import PARTIAL_SUFFIX, Device, Progress
 from edgectl.remote.wheelhouse import DevicePython, Wheel, WheelSet, fetch_wheels
 
@@ -142,6 +143,7 @@ def prepare_device(
     who: str = "",
     cache_dir: Path | None = None,
     progress: Progress | None = None,
+    bytes_per_s: float | None = None,
     fetch: Callable[..., WheelSet] = fetch_wheels,
 ) -> RunnerHandle:
     """Makes sure that the runner and its packages are on the device.
@@ -154,6 +156,7 @@ def prepare_device(
         who: noted in the device's audit log.
         cache_dir: where wheels are kept on this computer.
         progress: told about the bytes of packages that travel.
+        bytes_per_s: send no faster than that.
         fetch: gets the wheels for the device's Python.
 
     Raises:
@@ -187,7 +190,9 @@ def prepare_device(
         bytes_sent=0,
     )
     if wheels.digest not in there["envs"]:
-        sent += _send_wheels(device, handle, wheels, there["incoming"], who, progress)
+        sent += _send_wheels(
+            device, handle, wheels, there["incoming"], who, limited(progress, bytes_per_s)
+        )
     return RunnerHandle(
         **{name: getattr(handle, name) for name in handle.__slots__ if name != "bytes_sent"},
         bytes_sent=sent,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgectl.errors import ConnectionFailedError, DeviceError, EdgectlError
 from edgectl.remote.agent_calls import RunnerHandle, call_runner
+from edgectl.remote.bandwidth import limited
 from edgectl.remote.base import Device, Progress
 from edgectl.remote.bundle_contents import (
     Contents,
@@ -94,6 +95,7 @@ def push_bundle(
     key: SigningKey | None = None,
     allow_downgrade: bool = False,
     health: Mapping[str, float] | bool = True,
+    bytes_per_s: float | None = None,
 ) -> PushReport:
     """Installs a bundle and makes it the device's current release.
 
@@ -112,6 +114,7 @@ def push_bundle(
         health: put the release on probation: it stays current only if the device finds its
             golden outputs right. ``True``, ``False``, or a mapping with ``timeout_s`` (of one
             step), ``window_s`` and ``max_latency_ms``.
+        bytes_per_s: send no faster than that.
 
     Raises:
         UsageError: the bundle cannot be read.
@@ -119,6 +122,7 @@ def push_bundle(
         BusyError: somebody else deploys to the device.
     """
     who = who if who is not None else local_user()
+    progress = limited(progress, bytes_per_s)
     with open_bundle(bundle_path) as archive:
         contents = read_contents(archive)
         request = install_request(

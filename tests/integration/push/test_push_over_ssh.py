@@ -97,6 +97,16 @@ def test_a_second_deployment_over_ssh_is_refused_in_time(
         assert push_bundle(second, handle, bundle).release
 
 
+def test_a_bandwidth_limit_is_kept(open_device: Callable[..., SshDevice], affine: Bundles) -> None:
+    weights = np.random.default_rng(4).integers(0, 256, 3 << 20, dtype=np.uint8).tobytes()
+    bundle = affine(extra={"weights.bin": weights})
+    with open_device() as device:
+        handle = prepare(device)
+        start = time.monotonic()
+        push_bundle(device, handle, bundle, bytes_per_s=1.5e6)
+        assert time.monotonic() - start > 1.4
+
+
 def test_a_reset_every_two_megabytes_completes(
     open_device: Callable[..., SshDevice],
     sshd: Sshd,
