@@ -389,7 +389,7 @@ def _assemble(
         recipe_name=recipe.name,
         recipe=recipe.to_document(),
         report=report,
-        limits=GoldenLimits(max_relative_error=None, min_sqnr_db=30.0),
+        limits=GoldenLimits(max_relative_error=None, min_sqnr_db=40.0),
     )
 
 

@@ -1,7 +1,8 @@
 """Quantized programs as integer arithmetic. How the stage uses it, in order:
 
-    program = fold_program(program)      # q/dq pairs -> edgectl.* operators (torch.export level)
-    coverage = integer_coverage(program)
+    if holds_pairs(model.program):
+        model = fold_model(model)        # q/dq pairs -> edgectl.* operators; golden outputs too
+    coverage = integer_coverage(model.program)
     ...import into MLIR...
     expand_operators(module)             # edgectl.* -> TOSA, right after the import
     ...torch-mlir's pipelines to TOSA, canonicalize...
@@ -9,7 +10,7 @@
     ...graph passes...
     round_fast(module)                   # last, before the bytecode: tosa.cast -> 3 instructions
 
-With ``fold_program(program, exact_rounding=True)`` the module is TOSA with ``tosa.rescale`` only,
+With ``fold_model(model, exact_rounding=True)`` the module is TOSA with ``tosa.rescale`` only,
 equal to Arm's reference model bit for bit; `round_fast` then has nothing to do. The MLIR steps
 live in modules of their own (`expand`, `tosa_constants`, `fast_rounding`), because importing them
 loads torch-mlir.
@@ -18,11 +19,12 @@ loads torch-mlir.
 from __future__ import annotations
 
 from edgectl.lowering.integer.coverage import IntegerCoverage, Island, integer_coverage
-from edgectl.lowering.integer.fold import fold_program, holds_pairs
+from edgectl.lowering.integer.fold import fold_model, fold_program, holds_pairs
 
 __all__ = [
     "IntegerCoverage",
     "Island",
+    "fold_model",
     "fold_program",
     "holds_pairs",
     "integer_coverage",
