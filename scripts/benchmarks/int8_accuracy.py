@@ -47,8 +47,13 @@ def load_crops(path: str | None, calibration: int, evaluation: int) -> tuple[Any
         path = str(Path(tempfile.gettempdir()) / "edgectl_crops.npz")
         subprocess.run(
             [
-                sys.executable, str(CROPS_TOOL), path,
-                "--calibration", str(calibration), "--evaluation", str(evaluation),
+                sys.executable,
+                str(CROPS_TOOL),
+                path,
+                "--calibration",
+                str(calibration),
+                "--evaluation",
+                str(evaluation),
             ],
             check=True,
         )
@@ -124,16 +129,16 @@ def main() -> None:
     parser.add_argument("--crops")
     parser.add_argument("--calibration", type=int, default=60)
     parser.add_argument("--evaluation", type=int, default=200)
-    parser.add_argument("--budget", type=float, default=3.0, help="percentage points for --max-drop")
+    parser.add_argument(
+        "--budget", type=float, default=3.0, help="percentage points for --max-drop"
+    )
     parser.add_argument("--only", default="default,best,budget")
     parser.add_argument("--peers", action="store_true", help="measure the peers that are installed")
     parser.add_argument("--json")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
 
-    calibration, evaluation = load_crops(
-        options.crops, options.calibration, options.evaluation
-    )
+    calibration, evaluation = load_crops(options.crops, options.calibration, options.evaluation)
     network = efficientnet()
     model = as_model(network, calibration[:1])
     variants: dict[str, dict[str, Any]] = {
@@ -171,7 +176,9 @@ def main() -> None:
         rows.append({"name": name, "top1_percent": top1, "sqnr_db": decibels})
         print(f"{name:<36}{top1:>9.1f}{decibels:>9.2f}")
     for name, (top1, decibels) in before.items():
-        rows.append({"name": f"{name} (measured before)", "top1_percent": top1, "sqnr_db": decibels})
+        rows.append(
+            {"name": f"{name} (measured before)", "top1_percent": top1, "sqnr_db": decibels}
+        )
         print(f"{name + ' *':<36}{top1:>9.1f}{decibels:>9.2f}")
     print("* measured before with the same 60 and 200 crops; not run now")
     if options.json:

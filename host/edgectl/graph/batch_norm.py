@@ -31,9 +31,9 @@ _LAYERS: dict[Any, int] = {
 }
 _NORMS = {
     aten.batch_norm.default: (5, 7),  # position of `training` and of `eps`
-    aten._native_batch_norm_legit_no_training.default: (None, 6),
+    aten._native_batch_norm_legit_no_training.default: (None, 6),  # noqa: SLF001
     aten.native_batch_norm.default: (5, 7),
-    aten._native_batch_norm_legit.default: (5, 7),
+    aten._native_batch_norm_legit.default: (5, 7),  # noqa: SLF001
 }
 
 
@@ -89,8 +89,7 @@ def fold_batch_norms(module: fx.GraphModule) -> int:
             continue
         if layer.target is aten.linear.default and layer.meta["val"].dim() != 2:
             continue  # BatchNorm1d on [N, C, L] normalises another axis than the linear layer's
-        _fold(module, layer, value, constants)
-        count += 1
+        count += _fold(module, layer, value, constants)
     if count:
         module.graph.eliminate_dead_code()
         module.recompile()
@@ -102,12 +101,12 @@ def _fold(
     layer: fx.Node,
     value: fx.Node,
     constants: tuple[torch.Tensor, torch.Tensor],
-) -> None:
+) -> bool:
     weight = constant_of(module, layer.args[1])
     old_bias = layer.args[2] if len(layer.args) > 2 else layer.kwargs.get("bias")
     bias = None if old_bias is None else constant_of(module, old_bias)
     if weight is None or (old_bias is not None and bias is None):
-        return
+        return False
     scale, shift = constants
     shape = [1] * weight.dim()
     shape[_LAYERS[layer.target]] = -1
@@ -121,3 +120,4 @@ def _fold(
     layer.args = tuple(arguments)
     layer.kwargs = {k: v for k, v in layer.kwargs.items() if k != "bias"}
     value.replace_all_uses_with(layer)
+    return True

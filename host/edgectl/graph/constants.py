@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import fx
 
-__all__ = ["attribute", "constant_of", "new_constant"]
+__all__ = ["attribute", "constant_of", "new_constant", "whole"]
 
 
 def attribute(module: torch.nn.Module, path: str) -> Any:
@@ -18,6 +18,11 @@ def attribute(module: torch.nn.Module, path: str) -> Any:
     return value
 
 
+def whole(value: Any) -> int:
+    """An integer argument of a node, which FX types as anything."""
+    return int(value)
+
+
 def constant_of(module: fx.GraphModule, node: Any) -> torch.Tensor | None:
     """The tensor that ``node`` reads, or ``None`` when it is not a plain constant."""
     if not isinstance(node, fx.Node) or node.op != "get_attr":
@@ -26,7 +31,9 @@ def constant_of(module: fx.GraphModule, node: Any) -> torch.Tensor | None:
     return value.detach() if isinstance(value, torch.Tensor) else None
 
 
-def new_constant(module: fx.GraphModule, name: str, value: torch.Tensor, before: fx.Node) -> fx.Node:
+def new_constant(
+    module: fx.GraphModule, name: str, value: torch.Tensor, before: fx.Node
+) -> fx.Node:
     """Adds ``value`` as a buffer under a free name and returns a node that reads it."""
     stem = name.replace(".", "_").strip("_") or "constant"
     free, count = stem, 0

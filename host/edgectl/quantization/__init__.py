@@ -1,7 +1,7 @@
 """ExportedModel -> QuantizedModel.
 
-    quantized = quantize(model, "int8", "photos/", quality="best")
-    print(quantized.report["against_float"], quantized.report["integer_macs_share"])
+quantized = quantize(model, "int8", "photos/", quality="best")
+print(quantized.report["against_float"], quantized.report["integer_macs_share"])
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """int8 at the model's own border: the caller quantizes inputs and dequantizes outputs.
 
-    float border:  x -> q -> [dq ... q] -> dq -> y
-    int8 border:        x -> [dq ... q] -> y
+float border:  x -> q -> [dq ... q] -> dq -> y
+int8 border:        x -> [dq ... q] -> y
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def make_boundary_int8(module: fx.GraphModule) -> dict[str, dict[str, Any]]:
     for place, leaf in enumerate(leaves):
         if isinstance(leaf, fx.Node) and leaf.target is q.dequantize_per_tensor.default:
             found[f"output.{place}"] = {"scale": leaf.args[1], "zero_point": leaf.args[2]}
-            leaf = leaf.args[0]  # noqa: PLW2901
+            leaf = leaf.args[0]
         results.append(leaf)
     output.args = (tuple(results) if several else results[0],)
     module.graph.eliminate_dead_code()

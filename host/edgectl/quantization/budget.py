@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from edgectl.errors import UnsupportedModelError
 from edgectl.quantization.accuracy import compare_outputs
 from edgectl.quantization.calibrate import Sample
 from edgectl.quantization.fast_evaluation import for_evaluation
-from edgectl.quantization.operators import Kind, macs_of
 from edgectl.quantization.plan import make_plan
-from edgectl.quantization.prepare import module_path
+from edgectl.quantization.sensitivity import sensitivity
 
 if TYPE_CHECKING:
     from edgectl.quantization.quantizer import Candidate, Workbench
@@ -55,22 +52,21 @@ def search(
     samples = list(islice(iter(data), _MOST_SAMPLES))
     exact = [outputs_of(bench.module, s) for s in samples]
     measured: dict[int, tuple[bool, Candidate, dict[str, Any]]] = {}
-    costs = sensitivity(bench)
+    # The weights of the all-integer plan serve every candidate, so that only the choice of
+    # float layers differs between them.
+    rounded = bench.rounded(make_plan(bench.module, bench.recipe))
+    costs = sensitivity(bench, rounded, bench.samples[:_SENSITIVITY_SAMPLES])
     order = [entry["node"] for entry in costs]
-    float_metric = (
-        budget.metric(lambda *x: outputs_of(bench.module, x)) if budget.metric else None
-    )
+    float_metric = budget.metric(lambda *x: outputs_of(bench.module, x)) if budget.metric else None
 
     def measure(count: int) -> bool:
         if count not in measured:
-            candidate = bench.candidate(order[:count])
+            candidate = bench.candidate(order[:count], rounded=rounded)
             fast = for_evaluation(candidate.module)
             found = compare_outputs(exact, (outputs_of(fast, s) for s in samples))
             drop = None if found.top1 is None else 100.0 - found.top1
             if budget.metric is not None and float_metric is not None:
-                drop = float_metric - budget.metric(
-                    lambda *x: outputs_of(fast, x)
-                )
+                drop = float_metric - budget.metric(lambda *x: outputs_of(fast, x))
             good = True
             if budget.max_drop is not None:
                 good = drop is not None and drop <= budget.max_drop + 1e-9
@@ -97,36 +93,3 @@ def search(
         else:
             low = middle
     return measured[high][1], costs
-
-
-def sensitivity(bench: Workbench) -> list[dict[str, Any]]:
-    """Each product's share of the output noise, worst per multiply-accumulate first."""
-    from edgectl.quantization.quantizer import outputs_of
-
-    plan = make_plan(bench.module, bench.recipe)
-    products = [n for n, layer in plan.layers.items() if layer.kind is Kind.PRODUCT]
-    names = [n.name for n in products]
-    samples = list(bench.samples[:_SENSITIVITY_SAMPLES])
-    exact = [outputs_of(bench.module, s) for s in samples]
-    rounded = bench.rounded(plan)
-    entries = []
-    for index, node in enumerate(products):
-        others = [name for name in names if name != node.name]
-        alone = for_evaluation(bench.candidate(others, rounded=rounded).module)
-        noise = sum(
-            float(((a - b).double() ** 2).sum())
-            for s, wanted in zip(samples, exact, strict=True)
-            for a, b in zip(wanted, outputs_of(alone, s), strict=True)
-            if isinstance(a, torch.Tensor) and a.is_floating_point()
-        )
-        entries.append(
-            {
-                "node": node.name,
-                "module": module_path(node),
-                "macs": macs_of(node),
-                "noise": noise,
-            }
-        )
-        bench.progress("measure sensitivity", index + 1, len(products))
-    entries.sort(key=lambda e: -e["noise"] / max(e["macs"], 1))
-    return entries

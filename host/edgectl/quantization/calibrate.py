@@ -89,7 +89,7 @@ def observe(
             first = [t.clone() for t in sample]
         elif all_equal:
             all_equal = all(torch.equal(a, b) for a, b in zip(first, sample, strict=True))
-        flat = flat and bool(floats) and all(t.numel() > 1 and bool((t == t.reshape(-1)[0]).all()) for t in floats)
+        flat = flat and bool(floats) and all(_is_constant(t) for t in floats)
         watch(module, sample, values, see)
         count += 1
         if progress is not None:
@@ -109,6 +109,10 @@ def observe(
                 "calibration data; its range is a guess."
             )
     return observers, warnings
+
+
+def _is_constant(tensor: torch.Tensor) -> bool:
+    return tensor.numel() > 1 and bool((tensor == tensor.reshape(-1)[0]).all())
 
 
 def _check_sample(sample: Sample, inputs: list[fx.Node], index: int) -> None:
@@ -134,9 +138,10 @@ def _check_sample(sample: Sample, inputs: list[fx.Node], index: int) -> None:
 def _fits(tensor: torch.Tensor, expected: torch.Tensor) -> bool:
     if tensor.dim() != expected.dim() or tensor.dtype != expected.dtype:
         return False
+    wanted: list[Any] = list(expected.shape)  # numbers, or symbols of what may vary
     return all(
         not isinstance(want, int) or have == want
-        for have, want in zip(tensor.shape, expected.shape, strict=True)
+        for have, want in zip(tensor.shape, wanted, strict=True)
     )
 
 

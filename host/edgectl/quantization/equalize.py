@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from edgectl.graph import constant_of, new_constant
+from edgectl.graph.constants import whole
 
 __all__ = ["equalize"]
 
@@ -41,7 +42,7 @@ def equalize(module: fx.GraphModule) -> int:
 def _groups(node: fx.Node) -> int:
     if node.target is aten.linear.default:
         return 1
-    return int(node.args[6]) if len(node.args) > 6 else 1  # type: ignore[call-overload]
+    return whole(node.args[6]) if len(node.args) > 6 else 1
 
 
 def _equalize_pair(module: fx.GraphModule, first: fx.Node, second: fx.Node) -> bool:

@@ -68,7 +68,7 @@ _TABLE = {
 }
 _MOVE = {
     aten.view.default,
-    aten._unsafe_view.default,
+    aten._unsafe_view.default,  # noqa: SLF001
     aten.reshape.default,
     aten.flatten.using_ints,
     aten.permute.default,
@@ -177,7 +177,7 @@ def _product_supported(node: fx.Node) -> bool:
     if node.target in TRANSPOSED:
         groups = node.args[6] if len(node.args) > 6 else 1
         dilation: Any = node.args[7] if len(node.args) > 7 else [1]
-        return groups == 1 and all(d == 1 for d in dilation)
+        return bool(groups == 1) and all(int(d) == 1 for d in dilation)
     return True
 
 

@@ -92,9 +92,7 @@ def kept_float(node: fx.Node, recipe: Recipe) -> bool:
     return any(path == kept or path.startswith(f"{kept}.") for kept in recipe.keep_float)
 
 
-def _candidates(
-    module: fx.GraphModule, recipe: Recipe, excluded: set[str]
-) -> dict[fx.Node, Layer]:
+def _candidates(module: fx.GraphModule, recipe: Recipe, excluded: set[str]) -> dict[fx.Node, Layer]:
     layers: dict[fx.Node, Layer] = {}
     fused: set[fx.Node] = set()
     for node in module.graph.nodes:

@@ -18,6 +18,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
+from edgectl.errors import UnsupportedModelError
 from edgectl.graph import fold_batch_norms, new_constant, quiet
 from edgectl.graph.batch_norm import normalisation_of, normalised_value
 from edgectl.graph.constants import constant_of
@@ -58,7 +59,7 @@ def _attention(
 ) -> torch.Tensor:
     """Scaled dot-product attention spelled as products and a softmax."""
     if enable_gqa or dropout_p:
-        return NotImplemented
+        raise UnsupportedModelError("Attention with grouped heads or dropout cannot be quantized.")
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = torch.matmul(query, key.transpose(-2, -1)) * factor
     if is_causal:
@@ -102,7 +103,7 @@ def prepare(program: ExportedProgram) -> fx.GraphModule:
 
 def _drop_identities(module: fx.GraphModule) -> None:
     for node in list(module.graph.nodes):
-        if node.target in (aten.view.default, aten._unsafe_view.default):
+        if node.target in (aten.view.default, aten._unsafe_view.default):  # noqa: SLF001
             node.target = aten.reshape.default  # a view needs the layout that a clone made
         dropout = node.target is aten.dropout.default and not node.args[2]
         if dropout or node.target in _IDENTITIES:

@@ -169,9 +169,7 @@ class Workbench:
                 node = nodes[name]
                 new = new_constant(module, f"{name}_bias", bias, node)
                 node.args = (*node.args[:2], new, *node.args[3:])
-        weights = {
-            nodes[name]: found for name, found in rounded.weights.items() if name in results
-        }
+        weights = {nodes[name]: found for name, found in rounded.weights.items() if name in results}
         insert_pairs(module, plan, self.parameters(plan), weights)
         return Candidate(
             module=module,
@@ -236,9 +234,7 @@ def quantize(
     chosen = recipe_of(recipe, quality=quality, **changes)
     tell = progress or _silent
     if chosen.method != "static":
-        from edgectl.quantization.other_methods import quantize_otherwise
-
-        return quantize_otherwise(model, chosen)
+        return _without_calibration(model, chosen)
     if calibration is None:
         raise UsageError(
             f"The recipe {chosen.name} needs calibration data, and there are none.",
@@ -246,12 +242,12 @@ def quantize(
             next_step="Pass --calibration FOLDER, FILE.npz or FILE.py:FUNCTION "
             "(32 to 256 typical inputs).",
         )
-    data = calibration_data(
-        calibration, model.inputs, samples=samples, seed=seed, images=images
-    )
+    data = calibration_data(calibration, model.inputs, samples=samples, seed=seed, images=images)
     bench = Workbench.calibrate(model, chosen, data, tell)
-    judged = data if evaluation is None else calibration_data(
-        evaluation, model.inputs, images=images, seed=seed
+    judged = (
+        data
+        if evaluation is None
+        else calibration_data(evaluation, model.inputs, images=images, seed=seed)
     )
     costs: list[dict[str, Any]] = []
     if max_drop is not None or min_sqnr is not None:
@@ -271,9 +267,23 @@ def quantize(
     return _assemble(model, chosen, candidate, report)
 
 
-def evaluate(
-    exact: fx.GraphModule, got: fx.GraphModule, samples: Iterable[Sample]
-) -> Agreement:
+def _without_calibration(model: ExportedModel, recipe: Recipe) -> QuantizedModel:
+    module, report = rewrite_otherwise(model.program, recipe)
+    exact = [[to_tensor(np.asarray(o)) for o in call.outputs] for call in model.calls]
+    got = [outputs_of(module, [to_tensor(a) for a in call.inputs]) for call in model.calls]
+    report["against_float"] = compare_outputs(exact, got).to_document()
+    candidate = Candidate(
+        module=module,
+        plan_names=(),
+        results={},
+        excluded=(),
+        integer_macs=report["integer_macs"],
+        macs=report["macs"],
+    )
+    return _assemble(model, recipe, candidate, report)
+
+
+def evaluate(exact: fx.GraphModule, got: fx.GraphModule, samples: Iterable[Sample]) -> Agreement:
     """Runs both graphs over ``samples``."""
     kept, fast = list(samples), for_evaluation(got)
     return compare_outputs(
@@ -363,9 +373,7 @@ def _assemble(
         calls = tuple(
             dataclasses.replace(
                 call,
-                inputs=tuple(
-                    from_tensor(t) for t in stored([to_tensor(a) for a in call.inputs])
-                ),
+                inputs=tuple(from_tensor(t) for t in stored([to_tensor(a) for a in call.inputs])),
             )
             for call in calls
         )
@@ -407,9 +415,7 @@ def export_again(
             torch.Tensor, lambda t: dict.fromkeys(range(t.dim()), torch.export.Dim.AUTO), arguments
         )
     with quiet():
-        return torch.export.export(
-            module, arguments, keywords, dynamic_shapes=shapes, strict=False
-        )
+        return torch.export.export(module, arguments, keywords, dynamic_shapes=shapes, strict=False)
 
 
 def _answered(module: Any, call: ExampleCall) -> ExampleCall:

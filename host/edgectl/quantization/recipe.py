@@ -4,7 +4,7 @@ A name reads as ``<when>_w<weight type>_a<activation type>``:
 
     static_wi8_ai8     weights and activations int8; activation ranges fixed by calibration data
     dynamic_wi8_ai8    weights int8; activation ranges of linear layers measured on each call
-    weight_only_wi8    weights stored as int8, arithmetic in float32 (a smaller file, not a faster one)
+    weight_only_wi8    weights stored as int8, arithmetic in float32 (smaller, not faster)
     fp16               everything in half precision (worth it on a Raspberry Pi 5 only)
 
 Weights are symmetric and by output channel, activations asymmetric and by tensor. The range of an

@@ -21,6 +21,7 @@ from torch import fx
 from torch.nn import functional as F
 
 from edgectl.graph import constant_of
+from edgectl.graph.constants import whole
 from edgectl.quantization.calibrate import Sample
 from edgectl.quantization.operators import CONVOLUTIONS, LINEAR, TRANSPOSED
 from edgectl.quantization.parameters import INT8_MAX, ActivationParameters
@@ -97,8 +98,16 @@ def refine(
             layer = plan.layers.get(node)
             if layer is not None and layer.weight is not None:
                 _refine_layer(
-                    module, layer, exact, rounded, quantized, weights, biases,
-                    adaptive_rounding=adaptive_rounding, correct_bias=correct_bias, follow=follow,
+                    module,
+                    layer,
+                    exact,
+                    rounded,
+                    quantized,
+                    weights,
+                    biases,
+                    adaptive_rounding=adaptive_rounding,
+                    correct_bias=correct_bias,
+                    follow=follow,
                 )
             else:
                 for index in range(len(rounded)):
@@ -127,9 +136,7 @@ def round_to_nearest(
         bias = None if bias_node is None else constant_of(module, bias_node)
         if weight is not None:
             scale = parameters[plan.root(layer.inputs[0])].scale
-            weights[node] = quantize_weight(
-                weight, layer.weight_axis, bias=bias, input_scale=scale
-            )
+            weights[node] = quantize_weight(weight, layer.weight_axis, bias=bias, input_scale=scale)
     return weights
 
 
@@ -196,9 +203,7 @@ def _refine_layer(
         raise TypeError("a weight cannot be an activation too")
 
 
-def _mean_error(
-    outputs: list[torch.Tensor], wanted: list[torch.Tensor], axis: int
-) -> torch.Tensor:
+def _mean_error(outputs: list[torch.Tensor], wanted: list[torch.Tensor], axis: int) -> torch.Tensor:
     dims = [d for d in range(outputs[0].dim()) if d != axis]
     total = sum((o - w).double().mean(dims) for o, w in zip(outputs, wanted, strict=True))
     return torch.as_tensor(total / len(outputs)).float()
@@ -236,7 +241,7 @@ def _round_adaptively(
     """The int8 weight whose layer output on ``inputs`` is nearest to the one on ``wanted``."""
     groups = 1
     if node.target in CONVOLUTIONS and len(node.args) > 6:
-        groups = int(node.args[6])  # type: ignore[call-overload]
+        groups = whole(node.args[6])
     rows = weight.reshape(groups, weight.shape[0] // groups, -1).double()
     depth = rows.shape[-1]
     own = torch.zeros(groups, depth, depth, dtype=torch.float64)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.ao.quantization.fx._decomposed  # noqa: F401  (registers quantized_decomposed)
+import torch.ao.quantization.fx._decomposed
 from torch import fx
 
 from edgectl.graph import constant_of, new_constant
@@ -26,7 +26,7 @@ from edgectl.quantization.parameters import (
 )
 from edgectl.quantization.plan import Plan
 
-__all__ = ["WeightValues", "insert_pairs", "quantize_weight"]
+__all__ = ["WeightValues", "insert_pairs", "quantize_weight", "replace_weight"]
 
 q = torch.ops.quantized_decomposed
 
@@ -83,7 +83,7 @@ def insert_pairs(
         _insert_pair(module, node, chosen, readers)
     for layer in plan.layers.values():
         if layer.weight is not None:
-            _replace_weight(module, layer.node, layer.weight, layer.weight_axis, weights)
+            replace_weight(module, layer.node, layer.weight, layer.weight_axis, weights[layer.node])
         elif layer.kind is Kind.GATHER:
             _replace_table(module, layer.node, parameters[plan.root(layer.result)])
     module.graph.eliminate_dead_code()
@@ -100,9 +100,7 @@ def _insert_pair(
         place = [n for n in module.graph.nodes if n.op == "placeholder"][-1]
     arguments = (chosen.scale, chosen.zero_point, chosen.minimum, chosen.maximum, torch.int8)
     with module.graph.inserting_after(place):
-        quantized = module.graph.call_function(
-            q.quantize_per_tensor.default, (node, *arguments)
-        )
+        quantized = module.graph.call_function(q.quantize_per_tensor.default, (node, *arguments))
     with module.graph.inserting_after(quantized):
         restored = module.graph.call_function(
             q.dequantize_per_tensor.default, (quantized, *arguments)
@@ -113,14 +111,15 @@ def _insert_pair(
         user.replace_input_with(node, restored)
 
 
-def _replace_weight(
+def replace_weight(
     module: fx.GraphModule,
     node: fx.Node,
     weight: fx.Node,
     axis: int | None,
-    weights: WeightValues,
+    stored_weight: tuple[torch.Tensor, torch.Tensor],
 ) -> None:
-    values, scales = weights[node]
+    """The layer reads its int8 weight, dequantized; the int8 values are what is stored."""
+    values, scales = stored_weight
     name = str(weight.target)
     stored = _shared_constant(module, f"{name}_int8", values.to(torch.int8), node)
     if axis is None:
@@ -135,9 +134,7 @@ def _replace_weight(
         target = q.dequantize_per_channel.default
     with module.graph.inserting_before(node):
         restored = module.graph.call_function(target, arguments)
-    restored.meta = {
-        k: v for k, v in node.meta.items() if k in ("nn_module_stack", "stack_trace")
-    }
+    restored.meta = {k: v for k, v in node.meta.items() if k in ("nn_module_stack", "stack_trace")}
     # Only the weight's own position: a value used as weight and as input stays two things.
     node.args = (node.args[0], restored, *node.args[2:])
 
@@ -150,9 +147,7 @@ def _replace_table(module: fx.GraphModule, node: fx.Node, chosen: ActivationPara
     values = q.quantize_per_tensor.default(table, *arguments)
     stored = _shared_constant(module, f"{node.args[0].target}_int8", values, node)
     with module.graph.inserting_before(node):
-        restored = module.graph.call_function(
-            q.dequantize_per_tensor.default, (stored, *arguments)
-        )
+        restored = module.graph.call_function(q.dequantize_per_tensor.default, (stored, *arguments))
     node.args = (restored, *node.args[1:])
 
 
@@ -162,8 +157,11 @@ def _shared_constant(
     """A constant that equal calls of one layer share, so that its weight is stored once."""
     stem = name.replace(".", "_")
     existing = getattr(module, stem, None)
-    if isinstance(existing, torch.Tensor) and existing.dtype == value.dtype:
-        if existing.shape == value.shape and torch.equal(existing, value):
-            with module.graph.inserting_before(before):
-                return module.graph.get_attr(stem)
+    if (
+        isinstance(existing, torch.Tensor)
+        and (existing.dtype, existing.shape) == (value.dtype, value.shape)
+        and torch.equal(existing, value)
+    ):
+        with module.graph.inserting_before(before):
+            return module.graph.get_attr(stem)
     return new_constant(module, stem, value, before)

@@ -5,16 +5,35 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.integer_import import run_on_host, to_tosa
-from support.quantized_models import CASES, acceptance_cases, exported, samples_like
 
 from edgectl.lowering.integer import fold_program, integer_coverage
 from edgectl.quantization import quantize
+from support.integer_import import run_on_host, to_tosa
+from support.quantized_models import CASES, acceptance_cases, exported, samples_like
 
-INT8 = (
-    "B001 B005 B008 B010 B011 B026 B032 B047 B049 B050 B056 B061 B062 B064 B065 B067 B068 B070 "
-    "B071 B073 B091"
-).split()
+INT8 = [
+    "B001",
+    "B005",
+    "B008",
+    "B010",
+    "B011",
+    "B026",
+    "B032",
+    "B047",
+    "B049",
+    "B050",
+    "B056",
+    "B061",
+    "B062",
+    "B064",
+    "B065",
+    "B067",
+    "B068",
+    "B070",
+    "B071",
+    "B073",
+    "B091",
+]
 ON_IREE = ["B005", "B008", "B011", "B050", "B056", "B065", "B068", "B071"]
 
 pytestmark = pytest.mark.skipif(not CASES.is_file(), reason="the acceptance models are absent")

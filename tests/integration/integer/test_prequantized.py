@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.quantized_models import exported, operators
 from torch import nn
 
 from edgectl.graph import quiet
 from edgectl.lowering.integer import fold_model, fold_program, holds_pairs, integer_coverage
+from support.quantized_models import exported, operators
 
 
 def pt2e(module, inputs, *, qat):
@@ -36,7 +36,7 @@ def pt2e(module, inputs, *, qat):
         return convert_pt2e(prepared)
 
 
-@pytest.mark.parametrize("qat", [False, True])
+@pytest.mark.parametrize("qat", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_users_quantized_program_becomes_integer(qat):
     torch.manual_seed(0)
     module = nn.Sequential(

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.integer_import import bytecode, run_on_host, to_tosa
-from support.quantized_models import exported, samples_like
 from torch import nn
 
 from edgectl.lowering.integer import fold_program
 from edgectl.quantization import quantize
+from support.integer_import import bytecode, run_on_host, to_tosa
+from support.quantized_models import exported, samples_like
 
 TOOLS = Path(os.environ.get("EDGECTL_TOSA_TOOLS", "/nonexistent"))
 
@@ -111,18 +111,34 @@ def test_arms_reference_model_gives_the_same_bits(name, tmp_path):
     np.save(tmp_path / "in.npy", inputs[0].numpy())
     subprocess.run(
         [
-            str(TOOLS / "tosa-opt"), "m.mlirbc", "--tosa-attach-target=profiles=pro_int",
-            "--tosa-serialize", "--tosa-flatbuffer-filename=m.tosa", "-o", os.devnull,
+            str(TOOLS / "tosa-opt"),
+            "m.mlirbc",
+            "--tosa-attach-target=profiles=pro_int",
+            "--tosa-serialize",
+            "--tosa-flatbuffer-filename=m.tosa",
+            "-o",
+            os.devnull,
         ],
-        cwd=tmp_path, check=True, timeout=120, capture_output=True,
+        cwd=tmp_path,
+        check=True,
+        timeout=120,
+        capture_output=True,
     )
     subprocess.run(
         [
-            str(TOOLS / "tosa_reference_model"), "--tosa_file=m.tosa", "--ifm_name=TosaInput_0",
-            "--ifm_file=in.npy", "--ofm_name=TosaOutput_0", "--ofm_file=out.npy",
-            "--output_dir=.", "--flatbuffer_dir=.",
+            str(TOOLS / "tosa_reference_model"),
+            "--tosa_file=m.tosa",
+            "--ifm_name=TosaInput_0",
+            "--ifm_file=in.npy",
+            "--ofm_name=TosaOutput_0",
+            "--ofm_file=out.npy",
+            "--output_dir=.",
+            "--flatbuffer_dir=.",
         ],
-        cwd=tmp_path, check=True, timeout=120, capture_output=True,
+        cwd=tmp_path,
+        check=True,
+        timeout=120,
+        capture_output=True,
     )
     with torch.no_grad():
         expected = folded.module(check_guards=False)(*inputs).numpy()

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.quantized_models import exported
 from torch import nn
 
 from edgectl.errors import UsageError
 from edgectl.quantization import calibration_data, quantize
 from edgectl_runner.contract import TensorSpec
+from support.quantized_models import exported
 
 IMAGE = (TensorSpec(name="x", shape=(1, 3, 8, 6), dtype="float32"),)
 
@@ -82,7 +82,9 @@ def test_a_function_is_read_lazily(tmp_path):
 @pytest.fixture(scope="module")
 def small():
     torch.manual_seed(0)
-    return exported(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), (torch.randn(1, 4),))
+    return exported(
+        nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), (torch.randn(1, 4),)
+    )
 
 
 def test_no_calibration_data_is_refused(small):

@@ -21,12 +21,8 @@ def observed(*arrays: np.ndarray) -> RangeObserver:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(
-        st.floats(min_value=-1e4, max_value=1e4, width=32), min_size=1, max_size=50
-    ),
-    st.lists(
-        st.floats(min_value=-1e4, max_value=1e4, width=32), min_size=1, max_size=50
-    ),
+    st.lists(st.floats(min_value=-1e4, max_value=1e4, width=32), min_size=1, max_size=50),
+    st.lists(st.floats(min_value=-1e4, max_value=1e4, width=32), min_size=1, max_size=50),
 )
 def test_minmax_is_the_range_of_all_batches_with_zero(first, second):
     low, high = observed(np.array(first), np.array(second)).range(
@@ -78,7 +74,8 @@ def test_minus_infinity_of_a_mask_is_allowed_and_nan_is_reported():
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.floats(min_value=-1e6, max_value=0, width=32), st.floats(min_value=0, max_value=1e6, width=32)
+    st.floats(min_value=-1e6, max_value=0, width=32),
+    st.floats(min_value=0, max_value=1e6, width=32),
 )
 def test_zero_is_stored_exactly_and_the_range_is_covered_to_one_step(low, high):
     chosen = activation_parameters(low, high)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from support.quantized_models import exported, operators, samples_like
 from torch import nn
 
 from edgectl.errors import UnsupportedModelError
 from edgectl.quantization import quantize
 from edgectl.quantization.prepare import prepare
+from support.quantized_models import exported, operators, samples_like
 
 QUANTIZE = "quantized_decomposed.quantize_per_tensor"
 DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor"
@@ -98,9 +98,7 @@ def test_the_weight_of_a_module_called_twice_is_stored_once():
 
     torch.manual_seed(0)
     result = quantized(Twice(), (torch.randn(1, 64),))
-    weights = [
-        v for v in result.model.program.state_dict.values() if v.dtype == torch.int8
-    ] + [
+    weights = [v for v in result.model.program.state_dict.values() if v.dtype == torch.int8] + [
         v
         for v in result.model.program.constants.values()
         if isinstance(v, torch.Tensor) and v.dtype == torch.int8

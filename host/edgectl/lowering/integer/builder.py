@@ -91,9 +91,7 @@ class Builder:
     def begin(self, node: fx.Node, *, macs: int = 0) -> None:
         """The operators made from now on stand before ``node`` and belong to its layer."""
         self._place = self._origin = node
-        self._meta = {
-            k: v for k, v in node.meta.items() if k in ("nn_module_stack", "stack_trace")
-        }
+        self._meta = {k: v for k, v in node.meta.items() if k in ("nn_module_stack", "stack_trace")}
         self._custom = {
             "edgectl_module": module_path(node),
             "edgectl_operator": str(node.target),
@@ -152,9 +150,7 @@ class Builder:
         if ending.quantized is None:
             name = "accumulator_scale"
             scale = self.constant(name, scales.float())
-            result = self.call(
-                edge.accumulator_to_float.default, accumulator, scale, offset
-            )
+            result = self.call(edge.accumulator_to_float.default, accumulator, scale, offset)
             self._replace_float(ending, result if after is None else after(result))
             return
         to = ending.quantized
@@ -167,7 +163,10 @@ class Builder:
                 accumulator,
                 self.constant("multiplier", multiplier),
                 self.constant("shift", shift),
-                offset, to.zero_point, low, high,
+                offset,
+                to.zero_point,
+                low,
+                high,
             )
         else:
             scale = self.constant("requantize_scale", factors.float())

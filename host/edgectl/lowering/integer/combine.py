@@ -32,15 +32,28 @@ def fold_combine(builder: Builder, node: fx.Node) -> bool:
     if node.target is aten.mul.Tensor:
         result = builder.call(
             edge.multiply.default,
-            first.node, second.node, first.scale * second.scale / to.scale,
-            first.zero_point, second.zero_point, to.zero_point, low, high,
+            first.node,
+            second.node,
+            first.scale * second.scale / to.scale,
+            first.zero_point,
+            second.zero_point,
+            to.zero_point,
+            low,
+            high,
         )
     else:
         sign = -1.0 if node.target is aten.sub.Tensor else 1.0
         result = builder.call(
             edge.add.default,
-            first.node, second.node, first.scale / to.scale, first.zero_point,
-            sign * second.scale / to.scale, second.zero_point, to.zero_point, low, high,
+            first.node,
+            second.node,
+            first.scale / to.scale,
+            first.zero_point,
+            sign * second.scale / to.scale,
+            second.zero_point,
+            to.zero_point,
+            low,
+            high,
         )
     builder.replace_quantized(ending, result)
     return True
@@ -72,7 +85,10 @@ def _combine_exactly(
             parts.append(
                 builder.call(
                     edge.widen.default,
-                    value.node, value.zero_point, int(multiplier), int(shift),
+                    value.node,
+                    value.zero_point,
+                    int(multiplier),
+                    int(shift),
                 )
             )
         total = builder.call(
@@ -83,8 +99,13 @@ def _combine_exactly(
     multiplier, shift = fixed_point(torch.tensor([factor], dtype=torch.float64))
     result = builder.call(
         edge.rescale.default,
-        total, builder.constant("multiplier", multiplier), builder.constant("shift", shift),
-        0, to.zero_point, low, high,
+        total,
+        builder.constant("multiplier", multiplier),
+        builder.constant("shift", shift),
+        0,
+        to.zero_point,
+        low,
+        high,
     )
     builder.replace_quantized(ending, result)
 

@@ -152,9 +152,7 @@ def _convolve(
     parts = []
     for group in range(window.groups):
         rows = slice(group * each, (group + 1) * each)
-        part = builder.call(
-            aten.slice.Tensor, image, 3, group * depth, (group + 1) * depth
-        )
+        part = builder.call(aten.slice.Tensor, image, 3, group * depth, (group + 1) * depth)
         parts.append(
             builder.call(
                 edge.conv2d.default,

@@ -95,7 +95,7 @@ def _coverage(nodes: Iterable[fx.Node]) -> IntegerCoverage:
         integer_macs += own
         macs += own + macs_of(node)
         operations += 1
-        value = node.meta.get("val")
+        value: Any = node.meta.get("val")
         floating = getattr(value, "dtype", None) is not None and value.dtype.is_floating_point
         if not floating and _edge_name(node) not in _CONVERSIONS:
             integer += 1

@@ -87,9 +87,7 @@ def expand_operators(module: Any) -> int:
     return len(found)
 
 
-def _round_and_store(
-    call: _Call, value: Any, zero_point: int, minimum: int, maximum: int
-) -> None:
+def _round_and_store(call: _Call, value: Any, zero_point: int, minimum: int, maximum: int) -> None:
     """float32 -> int8: clamp, round, shift by the zero point."""
     build = call.build
     value = build.clamp(value, minimum - zero_point, maximum - zero_point, "f32")
@@ -269,9 +267,7 @@ def _rescale(call: _Call) -> None:
     scaling = [call.tensor(1), call.tensor(2)]
     count = build.shape_of(scaling[0])[0]
     zeros = [build.scalar(0, "i32"), build.scalar(zero_point, "i8")]
-    result = _rescale_op(
-        call, value, call.result_type, scaling, zeros, per_channel=count > 1
-    )
+    result = _rescale_op(call, value, call.result_type, scaling, zeros, per_channel=count > 1)
     if (minimum, maximum) != (-128, 127):
         result = build.clamp(result, minimum, maximum, "i8")
     call.finish(result)
@@ -283,9 +279,7 @@ def _widen(call: _Call) -> None:
     scaling = [build.scalar(multiplier, "i32"), build.scalar(shift, "i8")]
     zeros = [build.scalar(zero_point, "i8"), build.scalar(0, "i32")]
     call.finish(
-        _rescale_op(
-            call, call.tensor(0), call.result_type, scaling, zeros, per_channel=False
-        )
+        _rescale_op(call, call.tensor(0), call.result_type, scaling, zeros, per_channel=False)
     )
 
 
@@ -308,9 +302,7 @@ def _add(call: _Call) -> None:
 
 def _multiply(call: _Call) -> None:
     build = call.build
-    parts = [
-        _centred(call, _same_rank(call, call.tensor(i)), call.number(3 + i)) for i in (0, 1)
-    ]
+    parts = [_centred(call, _same_rank(call, call.tensor(i)), call.number(3 + i)) for i in (0, 1)]
     product = build.multiply(*parts)
     scaled = build.multiply(product, build.scalar(call.number(2), "f32", call.rank))
     _round_and_store(call, scaled, *(call.number(i) for i in (5, 6, 7)))

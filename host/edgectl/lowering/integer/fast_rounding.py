@@ -54,8 +54,9 @@ def _rewrite(operation: Any) -> None:
     rank = len(kind.shape)
     with operation.location, ir.InsertionPoint(operation):
         empty = ir.Operation.create(
-            "tensor.empty", results=[kind], operands=[_size(source, d) for d in range(rank)
-                                                      if kind.is_dynamic_dim(d)]
+            "tensor.empty",
+            results=[kind],
+            operands=[_size(source, d) for d in range(rank) if kind.is_dynamic_dim(d)],
         ).result
         identity = ir.AffineMap.get_identity(rank)
         generic = ir.Operation.create(

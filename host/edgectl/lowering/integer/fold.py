@@ -159,18 +159,19 @@ def _boundaries(builder: Builder) -> None:
             builder.begin(node)
             new = builder.call(
                 edge.quantize.default,
-                node.args[0], found.scale, found.zero_point, found.minimum, found.maximum,
+                node.args[0],
+                found.scale,
+                found.zero_point,
+                found.minimum,
+                found.maximum,
             )
         elif node.target in DEQUANTIZE:
             value = int8_of(module, node)
             if value is None:
                 continue
             builder.begin(node)
-            new = builder.call(
-                edge.dequantize.default, value.node, value.scale, value.zero_point
-            )
+            new = builder.call(edge.dequantize.default, value.node, value.scale, value.zero_point)
         else:
             continue
         node.replace_all_uses_with(new)
         module.graph.erase_node(node)
-

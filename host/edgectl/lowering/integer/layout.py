@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from edgectl.graph.constants import whole
+
 __all__ = ["channels_last", "merge_equal"]
 
 edge = torch.ops.edgectl
@@ -59,7 +61,8 @@ def _view_without_permute(node: fx.Node) -> None:
 def _order(node: Any) -> list[int] | None:
     if isinstance(node, fx.Node) and node.target is aten.permute.default:
         rank = node.meta["val"].dim()
-        return [int(d) % rank for d in node.args[1]]  # type: ignore[union-attr]
+        order: Any = node.args[1]
+        return [int(d) % rank for d in order]
     return None
 
 
@@ -118,9 +121,7 @@ def _operand(
     return moved
 
 
-def _sink(
-    module: fx.GraphModule, node: fx.Node, arguments: list[Any], places: list[int]
-) -> None:
+def _sink(module: fx.GraphModule, node: fx.Node, arguments: list[Any], places: list[int]) -> None:
     order = _first_order(arguments[p] for p in places)
     if order is None:
         return
@@ -155,7 +156,7 @@ def _sink_join(module: fx.GraphModule, node: fx.Node) -> None:
     operands = [_operand(module, node, part, order) for part in parts]
     if any(o is None for o in operands):
         return
-    dim = int(node.args[1]) if len(node.args) > 1 else 0  # type: ignore[call-overload]
+    dim = whole(node.args[1]) if len(node.args) > 1 else 0
     _replace(module, node, (operands, order[dim % len(order)]), order)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from edgectl.graph.constants import whole
 from edgectl.lowering.integer.builder import Builder, Ending
 from edgectl.lowering.integer.combine import matched
 from edgectl.lowering.integer.pairs import int8_of
@@ -22,7 +23,7 @@ aten = torch.ops.aten
 
 _RESHAPES = (
     aten.view.default,
-    aten._unsafe_view.default,
+    aten._unsafe_view.default,  # noqa: SLF001
     aten.reshape.default,
     aten.flatten.using_ints,
     aten.squeeze.default,
@@ -46,7 +47,8 @@ def fold_table(builder: Builder, node: fx.Node) -> bool:
         return False
 
     def function(x: torch.Tensor) -> torch.Tensor:
-        current, result = node, x
+        current: fx.Node = node
+        result: torch.Tensor = x
         while True:
             target: Any = current.target
             result = target(result, *current.args[1:], **current.kwargs)
@@ -54,7 +56,8 @@ def fold_table(builder: Builder, node: fx.Node) -> bool:
                 return result
             (current,) = current.users
 
-    table = builder.constant(f"{node.name}_table", function_table(function, value, ending.quantized))
+    answers = function_table(function, value, ending.quantized)
+    table = builder.constant(f"{node.name}_table", answers)
     builder.replace_quantized(ending, builder.call(edge.table.default, value.node, table))
     return True
 
@@ -88,9 +91,7 @@ def fold_move(builder: Builder, node: fx.Node) -> bool:
     if moved is None:
         return False
     if not same or ending.result is not node:
-        if not _finish_with_table(builder, node, ending, value, moved):
-            return False
-        return True
+        return _finish_with_table(builder, node, ending, value, moved)
     builder.replace_quantized(ending, moved)
     return True
 
@@ -115,7 +116,8 @@ def _finish_with_table(
             x = target(x, *clamp.args[1:], **clamp.kwargs)
         return x
 
-    table = builder.constant(f"{node.name}_table", function_table(function, value, ending.quantized))
+    answers = function_table(function, value, ending.quantized)
+    table = builder.constant(f"{node.name}_table", answers)
     builder.replace_quantized(ending, builder.call(edge.table.default, moved, table))
     return True
 
@@ -126,7 +128,8 @@ def _fold_several(builder: Builder, node: fx.Node) -> bool:
     if value is None or any(u.target is not operator.getitem for u in node.users):
         return False
     parts: Any = node.meta["val"]
-    dim = int(node.args[-1]) if len(node.args) > (1 if node.target is aten.unbind.int else 2) else 0  # type: ignore[call-overload]
+    place = 1 if node.target is aten.unbind.int else 2
+    dim = whole(node.args[place]) if len(node.args) > place else 0
     start = 0
     starts = []
     for part in parts:
@@ -136,7 +139,7 @@ def _fold_several(builder: Builder, node: fx.Node) -> bool:
         ending = Ending(builder.module, user)
         if ending.quantized is None or ending.result is not user:
             continue
-        index = int(user.args[1])  # type: ignore[call-overload]
+        index = whole(user.args[1])
         if node.target is aten.unbind.int:
             part = builder.call(aten.select.int, value.node, dim, starts[index])
         else:
@@ -218,7 +221,8 @@ def fold_average(builder: Builder, node: fx.Node) -> bool:
         return False
     shape = [int(s) for s in node.args[0].meta["val"].shape]  # type: ignore[union-attr]
     if node.target is aten.mean.dim:
-        dims = [int(d) % len(shape) for d in node.args[1]]  # type: ignore[union-attr]
+        axes: Any = node.args[1]
+        dims = [whole(d) % len(shape) for d in axes]
         keep = bool(node.args[2]) if len(node.args) > 2 else False
         count = prod(shape[d] for d in dims)
         whole = [int(s) for s in node.meta["val"].shape]
@@ -251,7 +255,11 @@ def fold_average(builder: Builder, node: fx.Node) -> bool:
     bias = torch.full((channels,), -value.zero_point * area, dtype=torch.int32)
     total = builder.call(
         edge.depthwise_conv2d.default,
-        image, builder.constant("ones", ones), builder.constant("ones_bias", bias), stride, [1, 1],
+        image,
+        builder.constant("ones", ones),
+        builder.constant("ones_bias", bias),
+        stride,
+        [1, 1],
     )
     builder.finish(
         Ending(builder.module, node),
@@ -283,4 +291,3 @@ def fold_gather(builder: Builder, node: fx.Node) -> bool:
         builder.call(edge.dequantize.default, rows, value.scale, value.zero_point)
     )
     return True
-

@@ -18,34 +18,46 @@ __all__ = ["NAMESPACE", "TABLE_OFFSET"]
 NAMESPACE = "edgectl"
 TABLE_OFFSET = 128  # a table's entry for the value -128 comes first
 
-_library = torch.library.Library(NAMESPACE, "DEF")
+_library = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
 _SCHEMAS = (
     "quantize(Tensor x, float scale, int zero_point, int minimum, int maximum) -> Tensor",
     "dequantize(Tensor x, float scale, int zero_point) -> Tensor",
     "conv2d(Tensor x, Tensor weight, Tensor bias, int[] stride, int[] dilation) -> Tensor",
-    "depthwise_conv2d(Tensor x, Tensor weight, Tensor bias, int[] stride, int[] dilation)"
-    " -> Tensor",
-    "transpose_conv2d(Tensor x, Tensor weight, Tensor bias, int[] out_pad, int[] stride,"
-    " int zero_point) -> Tensor",
+    (
+        "depthwise_conv2d(Tensor x, Tensor weight, Tensor bias, int[] stride, int[] dilation)"
+        " -> Tensor"
+    ),
+    (
+        "transpose_conv2d(Tensor x, Tensor weight, Tensor bias, int[] out_pad, int[] stride,"
+        " int zero_point) -> Tensor"
+    ),
     "fully_connected(Tensor x, Tensor weight, Tensor bias) -> Tensor",
     "matmul(Tensor a, Tensor b, int a_zero, int b_zero) -> Tensor",
     "sum(Tensor x, int[] dims) -> Tensor",
-    "requantize(Tensor x, Tensor scale, int offset, int zero_point, int minimum, int maximum)"
-    " -> Tensor",
-    "rescale(Tensor x, Tensor multiplier, Tensor shift, int offset, int zero_point, int minimum,"
-    " int maximum) -> Tensor",
+    (
+        "requantize(Tensor x, Tensor scale, int offset, int zero_point, int minimum, int maximum)"
+        " -> Tensor"
+    ),
+    (
+        "rescale(Tensor x, Tensor multiplier, Tensor shift, int offset, int zero_point,"
+        " int minimum, int maximum) -> Tensor"
+    ),
     "accumulator_to_float(Tensor x, Tensor scale, int offset) -> Tensor",
-    "add(Tensor a, Tensor b, float a_scale, int a_zero, float b_scale, int b_zero, int zero_point,"
-    " int minimum, int maximum) -> Tensor",
-    "multiply(Tensor a, Tensor b, float scale, int a_zero, int b_zero, int zero_point,"
-    " int minimum, int maximum) -> Tensor",
+    (
+        "add(Tensor a, Tensor b, float a_scale, int a_zero, float b_scale, int b_zero,"
+        " int zero_point, int minimum, int maximum) -> Tensor"
+    ),
+    (
+        "multiply(Tensor a, Tensor b, float scale, int a_zero, int b_zero, int zero_point,"
+        " int minimum, int maximum) -> Tensor"
+    ),
     "widen(Tensor x, int zero_point, int multiplier, int shift) -> Tensor",
     "table(Tensor x, Tensor values) -> Tensor",
     "pad(Tensor x, int[] pads, int value) -> Tensor",
     "max_pool2d(Tensor x, int[] kernel, int[] stride, int[] pads) -> Tensor",
 )
 for _schema in _SCHEMAS:
-    _library.define(_schema)
+    _library.define(_schema)  # type: ignore[no-untyped-call]
 
 
 def _saturate(x: torch.Tensor, zero_point: int, minimum: int, maximum: int) -> torch.Tensor:
@@ -258,6 +270,6 @@ _IMPLEMENTATIONS = {
     "max_pool2d": max_pool2d,
 }
 for _name, _function in _IMPLEMENTATIONS.items():
-    _library.impl(_name, _function, "CPU")
+    _library.impl(_name, _function, "CPU")  # type: ignore[no-untyped-call]
     # Fake tensors run the same code: every step of it knows its shapes.
-    _library.impl(_name, _function, "Meta")
+    _library.impl(_name, _function, "Meta")  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
 """Reading quantize/dequantize pairs: ours, torchao's PT2E, and a QAT export's are all the same.
 
-    int8 --dequantize--> float operator(s) --quantize--> int8
+int8 --dequantize--> float operator(s) --quantize--> int8
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.ao.quantization.fx._decomposed  # noqa: F401  (registers quantized_decomposed)
+import torch.ao.quantization.fx._decomposed
 from torch import fx
 
 from edgectl.graph import constant_of, new_constant
+from edgectl.graph.constants import whole
 
 __all__ = ["Int8Value", "Int8Weight", "int8_of", "normalise_unsigned", "quantizer_of", "weight_of"]
 
@@ -63,8 +64,8 @@ def _parameters(module: fx.GraphModule, node: fx.Node) -> Int8Value | None:
         node=x,  # type: ignore[arg-type]
         scale=known_scale,
         zero_point=int(known_zero),
-        minimum=int(minimum),  # type: ignore[call-overload]
-        maximum=int(maximum),  # type: ignore[call-overload]
+        minimum=whole(minimum),
+        maximum=whole(maximum),
     )
 
 
@@ -106,7 +107,7 @@ def weight_of(module: fx.GraphModule, node: Any) -> Int8Weight | None:
         return Int8Weight(
             values=values,
             scales=scale_values.float(),
-            axis=int(axis),  # type: ignore[call-overload]
+            axis=whole(axis),
             zero=zero_values is None or not bool(zero_values.any()),
             name=str(getattr(source, "target", "weight")),
         )
@@ -147,7 +148,7 @@ def _integers(module: fx.GraphModule, node: Any) -> torch.Tensor | None:
         return stored if stored.dtype == torch.int8 else None
     if not isinstance(node, fx.Node) or node.target not in QUANTIZE | QUANTIZE_CHANNEL:
         return None
-    arguments = []
+    arguments: list[Any] = []
     for argument in node.args:
         if isinstance(argument, fx.Node):
             constant = constant_of(module, argument)

@@ -86,9 +86,7 @@ def fold_matmul(builder: Builder, node: fx.Node) -> bool:
     batch = [int(s) for s in node.meta["val"].shape[:-2]]
     a = _batched(builder, first.node, a_shape, batch)
     b = _batched(builder, second.node, b_shape, batch)
-    accumulator = builder.call(
-        edge.matmul.default, a, b, first.zero_point, second.zero_point
-    )
+    accumulator = builder.call(edge.matmul.default, a, b, first.zero_point, second.zero_point)
     whole = [int(s) for s in node.meta["val"].shape]
 
     def after(result: fx.Node) -> fx.Node:
