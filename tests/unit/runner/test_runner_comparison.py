@@ -107,7 +107,7 @@ def test_complex_outputs_are_compared_in_both_parts() -> None:
 
 
 @given(
-    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20),
+    st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=20),
     st.integers(0, 19),
     st.floats(0.01, 10.0),
 )
