@@ -45,8 +45,8 @@ struct conv_params {
 #define ROLLED _Pragma("clang loop unroll(disable) vectorize(disable)")
 /* The value is computed here and not later: keeps products in the order they are written in. */
 #define PIN(VALUE) __asm__("" : "+w"(VALUE))
-/* A function of its own whose inner loop does not straddle a page. */
-#define HOT(BYTES) static __attribute__((noinline, aligned(BYTES)))
+/* A function of its own: one copy per form, with all registers for its loop. */
+#define HOT static __attribute__((noinline, aligned(64)))
 #define INLINE static inline __attribute__((always_inline))
 /* Hidden: a default symbol would be called through a PLT, which IREE's ELF loader does not fill. */
 #define KERNEL __attribute__((visibility("hidden")))
@@ -67,8 +67,12 @@ INLINE void store_some(uint8_t *to, const uint8_t *from, int32_t count) {
 /* Freestanding objects have no libc; the compiler may still turn plain loops into calls, so these
  * stay volatile-free but small, and are built with -fno-builtin. */
 INLINE void copy_bytes(uint8_t *to, const uint8_t *from, int32_t count) {
-  for (; count >= 8; count -= 8, to += 8, from += 8) __builtin_memcpy(to, from, 8);
-  for (; count > 0; --count) *to++ = *from++;
+  if (count >= 8) {
+    ROLLED for (int32_t i = 0; i < count - 8; i += 8) __builtin_memcpy(to + i, from + i, 8);
+    __builtin_memcpy(to + count - 8, from + count - 8, 8); /* may overlap the one before */
+    return;
+  }
+  ROLLED for (int32_t i = 0; i < count; ++i) to[i] = from[i];
 }
 
 /* Where output pixel `row` reads its first tap. */
@@ -85,6 +89,37 @@ INLINE struct pixel locate(const struct conv_params *p, int32_t row) {
   at.y = oy * p->stride_h - p->pad_top;
   at.x = (rest - oy * p->out_w) * p->stride_w - p->pad_left;
   return at;
+}
+
+/* The next output pixel, without a division. */
+INLINE void advance(const struct conv_params *p, struct pixel *at) {
+  at->x += p->stride_w;
+  if (at->x <= (p->out_w - 1) * p->stride_w - p->pad_left) return;
+  at->x = -p->pad_left;
+  at->y += p->stride_h;
+  if (at->y <= (p->out_h - 1) * p->stride_h - p->pad_top) return;
+  at->y = -p->pad_top;
+  ++at->image;
+}
+
+/* One row of a kernel: `count` pointers to neighbouring input columns (`dilation_w` apart), `step`
+ * entries of `to` between them; the padding row for those outside. */
+INLINE void point_row(const struct conv_params *p, const uint8_t *in, const uint8_t *pad, struct pixel at,
+                      int32_t ky, int32_t count, int32_t element, const uint8_t **to, int32_t step) {
+  const int32_t y = at.y + ky * p->dilation_h;
+  if ((uint32_t)y >= (uint32_t)p->in_h) {
+    ROLLED for (int32_t j = 0; j < count; ++j, to += step) *to = pad;
+    return;
+  }
+  const ptrdiff_t pixel_bytes = (ptrdiff_t)p->in_c * element;
+  const uint8_t *const line = in + (size_t)(at.image * p->in_h + y) * p->in_w * pixel_bytes;
+  int32_t x = at.x;
+  ptrdiff_t offset = x * pixel_bytes;
+  ROLLED for (int32_t j = 0; j < count; ++j, to += step) {
+    *to = (uint32_t)x < (uint32_t)p->in_w ? line + offset : pad;
+    x += p->dilation_w;
+    offset += p->dilation_w * pixel_bytes;
+  }
 }
 
 /* The tap's pixel of the input, or the padding row when it lies outside. */

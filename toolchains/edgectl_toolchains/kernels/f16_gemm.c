@@ -22,5 +22,5 @@
 KERNEL void edgectl_f16_gemm(const uint8_t *in, size_t in_at, const uint8_t *blob, size_t blob_at,
                              uint8_t *out, size_t out_at, size_t group) {
   run_frame(in + in_at, blob + blob_at, out + out_at, group, sizeof(SCALAR), sizeof(SCALAR), TILE_ROWS,
-            TILE_COLS, tile);
+            TILE_COLS, choose_tile);
 }

@@ -97,7 +97,7 @@ INLINE void strip(const struct conv_params *p, const uint8_t *blob, const uint8_
 }
 
 #define FORM(SIZE, STRIDE, PIXELS)                                                                 \
-  HOT(2048) void strip_##SIZE##_##STRIDE##_##PIXELS(                                               \
+  HOT void strip_##SIZE##_##STRIDE##_##PIXELS(                                               \
       const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table, uint8_t *to) { \
     strip(p, blob, table, SIZE, STRIDE, PIXELS, to);                                               \
   }
@@ -186,8 +186,7 @@ INLINE void run_depthwise(const uint8_t *in, const uint8_t *blob, uint8_t *out, 
     if (strips) pixels = least(least(STRIP, spare - in_line), end - row);
     const int32_t columns = strips ? (pixels - 1) * p->stride_w + p->k_w : p->k_w;
     for (int32_t ky = 0; ky < p->k_h; ++ky)
-      for (int32_t j = 0; j < columns; ++j)
-        table[ky * columns + j] = tap_pointer(p, in, pad, at, ky, j, sizeof(SCALAR));
+      point_row(p, in, pad, at, ky, columns, sizeof(SCALAR), table + ky * columns, 1);
     uint8_t *to = out + (size_t)row * pixel_bytes;
 #if USE_NEON
     if (strips)

@@ -14,13 +14,15 @@ enum {
   FRAME_PACKED_BYTES = 16384,  /* im2col rows kept on the stack */
 };
 
-/* Computes `rows` x `cols` outputs; pointers come tap by tap, `rows` per tap. */
+/* Computes `times` tiles of `cols` channels, one below the other; per tile the pointers come tap by
+ * tap, one per row. */
 typedef void tile_function(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *taps,
-                           int32_t rows, int32_t cols, int32_t first_col, uint8_t *out);
+                           int32_t cols, int32_t first_col, uint8_t *out, int32_t times);
+/* The function for tiles of so many rows, in a panel of so many channels. */
+typedef tile_function *tile_choice(int32_t rows, int32_t cols);
 
-INLINE void pack_row(const struct conv_params *p, const uint8_t *in, const uint8_t *pad, int32_t row,
+INLINE void pack_row(const struct conv_params *p, const uint8_t *in, const uint8_t *pad, struct pixel at,
                      int32_t element, uint8_t *to) {
-  const struct pixel at = locate(p, row);
   const int32_t tap_bytes = p->in_c * element;
   uint8_t *const end = to + p->depth * element;
   for (int32_t ky = 0; ky < p->k_h; ++ky) {
@@ -40,7 +42,7 @@ INLINE void pack_row(const struct conv_params *p, const uint8_t *in, const uint8
 
 INLINE void run_frame(const uint8_t *in, const uint8_t *blob, uint8_t *out, size_t group,
                       int32_t in_element, int32_t out_element, int32_t tile_rows, int32_t tile_cols,
-                      tile_function *tile) {
+                      tile_choice *choose) {
   const struct conv_params *p = (const struct conv_params *)blob;
   const uint8_t *pad = blob + p->pad_at;
   const uint8_t *pointers[FRAME_POINTERS];
@@ -59,44 +61,70 @@ INLINE void run_frame(const uint8_t *in, const uint8_t *blob, uint8_t *out, size
     /* Tiles of nearly the same height: 49 rows in tiles of 8 are seven of 7, not six and a sliver. */
     const int32_t height = rows / tiles, taller = rows - height * tiles;
     const uint8_t **at = pointers;
+    struct pixel pixel = locate(p, block);
     int32_t row = block;
     for (int32_t t = 0; t < tiles; ++t) {
       const int32_t count = height + (t < taller);
-      if (p->mode == CONV_TAPS) {
-        for (int32_t r = 0; r < count; ++r) {
-          const struct pixel pixel = locate(p, row + r);
-          int32_t tap = r;
+      for (int32_t r = 0; r < count; ++r, ++row, advance(p, &pixel)) {
+        if (p->mode == CONV_DIRECT) {
+          at[r] = in + (size_t)row * p->depth * in_element;
+        } else if (p->mode == CONV_TAPS) {
           for (int32_t ky = 0; ky < p->k_h; ++ky)
-            for (int32_t kx = 0; kx < p->k_w; ++kx, tap += count)
-              at[tap] = tap_pointer(p, in, pad, pixel, ky, kx, in_element);
-        }
-      } else {
-        for (int32_t r = 0; r < count; ++r) {
-          if (p->mode == CONV_DIRECT) {
-            at[r] = in + (size_t)(row + r) * p->depth * in_element;
-          } else {
-            uint8_t *to = packed + (size_t)(row + r - block) * p->depth * in_element;
-            pack_row(p, in, pad, row + r, in_element, to);
-            at[r] = to;
-          }
+            point_row(p, in, pad, pixel, ky, p->k_w, in_element, at + ky * p->k_w * count + r, count);
+        } else {
+          uint8_t *to = packed + (size_t)(row - block) * p->depth * in_element;
+          pack_row(p, in, pad, pixel, in_element, to);
+          at[r] = to;
         }
       }
       at += (size_t)count * p->taps;
-      row += count;
     }
     for (int32_t col = first_col; col < end_col; col += tile_cols) {
       const size_t row_bytes = (size_t)p->out_c * out_element;
       const int32_t cols = least(tile_cols, end_col - col);
       uint8_t *to = out + block * row_bytes + (size_t)col * out_element;
       at = pointers;
-      for (int32_t t = 0; t < tiles; ++t) {
-        const int32_t count = height + (t < taller);
-        tile(p, blob, at, count, cols, col, to);
-        at += count * p->taps;
-        to += count * row_bytes;
+      for (int32_t part = 0; part < 2; ++part) { /* the taller tiles, then the others */
+        const int32_t count = height + (part == 0), times = part == 0 ? taller : tiles - taller;
+        if (times == 0) continue;
+        choose(count, cols)(p, blob, at, cols, col, to, times);
+        at += (size_t)count * p->taps * times;
+        to += count * row_bytes * times;
       }
     }
   }
 }
+
+#if !USE_NEON
+INLINE void plain_tile(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *taps,
+                       int32_t rows, int32_t cols, int32_t first_col, uint8_t *out);
+enum { PLAIN_BYTES = sizeof(PLAIN_ELEMENT) };
+
+INLINE void plain_tiles(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *taps,
+                        int32_t rows, int32_t cols, int32_t first_col, uint8_t *out, int32_t times) {
+  for (; times > 0; --times) {
+    plain_tile(p, blob, taps, rows, cols, first_col, out);
+    taps += (size_t)rows * p->taps;
+    out += (size_t)rows * p->out_c * PLAIN_BYTES;
+  }
+}
+
+/* The portable tile under the interface of the others. */
+#define PLAIN_TILE(ROWS)                                                                           \
+  static void plain_##ROWS(const struct conv_params *p, const uint8_t *blob,                       \
+                           const uint8_t *const *taps, int32_t cols, int32_t first_col,            \
+                           uint8_t *out, int32_t times) {                                          \
+    plain_tiles(p, blob, taps, ROWS, cols, first_col, out, times);                                 \
+  }
+#define PLAIN_TILES                                                                                \
+  PLAIN_TILE(1) PLAIN_TILE(2) PLAIN_TILE(3) PLAIN_TILE(4)                                          \
+  PLAIN_TILE(5) PLAIN_TILE(6) PLAIN_TILE(7) PLAIN_TILE(8)                                          \
+  static tile_function *choose_tile(int32_t rows, int32_t cols) {                                  \
+    static tile_function *const tiles[] = {plain_1, plain_2, plain_3, plain_4,                     \
+                                           plain_5, plain_6, plain_7, plain_8};                    \
+    (void)cols;                                                                                    \
+    return tiles[rows - 1];                                                                        \
+  }
+#endif
 
 #endif

@@ -122,7 +122,7 @@ INLINE void edge_looped(const struct conv_params *p, const uint8_t *blob, const 
 }
 
 #define FORM(NAME, CALL)                                                                           \
-  HOT(1024) void NAME(const struct conv_params *p, const uint8_t *blob,     \
+  HOT void NAME(const struct conv_params *p, const uint8_t *blob,     \
                                              const uint8_t *const *pointers, int32_t step,         \
                                              uint8_t *out) {                                       \
     (void)step;                                                                                    \
@@ -190,8 +190,6 @@ KERNEL void edgectl_i8_depthwise(const uint8_t *in, size_t in_at, const uint8_t 
   const int32_t reach = (p->k_w - 1) * p->dilation_w;
 #endif
   struct pixel at = locate(p, first);
-  const int32_t right = (p->out_w - 1) * p->stride_w - p->pad_left;
-  const int32_t bottom = (p->out_h - 1) * p->stride_h - p->pad_top;
   for (int32_t row = first; row < end; ++row, out += p->out_c) {
 #if USE_NEON
     if (square && at.x >= 0 && at.x + reach < p->in_w) {
@@ -200,23 +198,10 @@ KERNEL void edgectl_i8_depthwise(const uint8_t *in, size_t in_at, const uint8_t 
     } else
 #endif
     {
-      int32_t tap = 0;
       for (int32_t ky = 0; ky < p->k_h; ++ky)
-        for (int32_t kx = 0; kx < p->k_w; ++kx)
-          pointers[tap++] = tap_pointer(p, in, pad, at, ky, kx, 1);
+        point_row(p, in, pad, at, ky, p->k_w, 1, pointers + ky * p->k_w, 1);
       pixel_at_edge(p, blob, pointers, out);
     }
-    /* The next pixel, without a division. */
-    if (at.x != right) {
-      at.x += p->stride_w;
-    } else {
-      at.x = -p->pad_left;
-      if (at.y != bottom) {
-        at.y += p->stride_h;
-      } else {
-        at.y = -p->pad_top;
-        ++at.image;
-      }
-    }
+    advance(p, &at);
   }
 }

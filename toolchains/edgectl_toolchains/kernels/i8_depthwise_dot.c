@@ -76,7 +76,7 @@ INLINE void strip(const struct conv_params *p, const uint8_t *blob, const uint8_
 }
 
 #define FORM(SIZE, STRIDE, PIXELS)                                                                 \
-  HOT(2048) void strip_##SIZE##_##STRIDE##_##PIXELS(                        \
+  HOT void strip_##SIZE##_##STRIDE##_##PIXELS(                        \
       const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table, uint8_t *to) { \
     if (p->flags & CONV_NARROW)                                                                    \
       strip(p, blob, table, SIZE, STRIDE, PIXELS, to, 1);                                          \
@@ -141,8 +141,7 @@ KERNEL void edgectl_i8_depthwise_dot(const uint8_t *in, size_t in_at, const uint
     const int32_t pixels = least(least(STRIP, p->out_w - column), end - row);
     const int32_t columns = (pixels - 1) * p->stride_w + p->k_w;
     for (int32_t ky = 0; ky < p->k_h; ++ky)
-      for (int32_t j = 0; j < columns; ++j)
-        table[ky * columns + j] = tap_pointer(p, in, pad, at, ky, j, 1);
+      point_row(p, in, pad, at, ky, columns, 1, table + ky * columns, 1);
     run_strip(p, blob, table, pixels, out + out_at + (size_t)row * p->out_c);
     row += pixels;
   }

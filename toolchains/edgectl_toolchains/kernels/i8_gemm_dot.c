@@ -4,6 +4,7 @@
  * depths of one input row with four channels. 4 x 16 sums fill 16 registers, enough for two SDOT a cycle
  * at a latency of four.
  */
+#define PLAIN_ELEMENT int8_t
 #include "gemm_frame.h"
 #include "requantize.h"
 
@@ -12,75 +13,77 @@ enum { TILE_ROWS = 4, TILE_COLS = 16 };
 #if USE_NEON
 INLINE void dot_tile(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *taps,
                      const int32_t rows, const int32_t groups, int32_t cols, int32_t first_col,
-                     uint8_t *out) {
+                     uint8_t *out, int32_t times) {
   int32x4_t sum[TILE_ROWS][4];
   const int32_t *bias = (const int32_t *)(blob + p->bias_at) + first_col;
   const float *scale = (const float *)(blob + p->scale_at) + first_col;
-  const int8_t *w = (const int8_t *)(blob + p->weights_at) + (size_t)first_col * p->depth * p->taps;
-  UNROLL for (int g = 0; g < 2 * groups; ++g) {
-    const int32x4_t start = vld1q_s32(bias + 4 * g);
-    UNROLL for (int r = 0; r < rows; ++r) sum[r][g] = start;
-  }
-  int32_t left = p->taps;
+  const int8_t *const panel =
+      (const int8_t *)(blob + p->weights_at) + (size_t)first_col * p->depth * p->taps;
+  const size_t step = (size_t)rows * p->out_c;
   do {
-    const int8_t *a[TILE_ROWS];
-    UNROLL for (int r = 0; r < rows; ++r) a[r] = (const int8_t *)taps[r];
-    taps += rows;
-    int32_t k = p->depth;
+    const int8_t *w = panel;
+    UNROLL for (int g = 0; g < 2 * groups; ++g) {
+      const int32x4_t start = vld1q_s32(bias + 4 * g);
+      UNROLL for (int r = 0; r < rows; ++r) sum[r][g] = start;
+    }
+    int32_t left = p->taps;
     do {
-      int8x8_t eight[TILE_ROWS];
-      UNROLL for (int r = 0; r < rows; ++r) {
-        eight[r] = vld1_s8(a[r]);
-        a[r] += 8;
-      }
-      UNROLL for (int g = 0; g < 2 * groups; ++g) {
-        const int8x16_t b = vld1q_s8(w + 16 * g);
-        UNROLL for (int r = 0; r < rows; ++r) sum[r][g] = vdotq_lane_s32(sum[r][g], b, eight[r], 0);
-      }
-      UNROLL for (int g = 0; g < 2 * groups; ++g) {
-        const int8x16_t b = vld1q_s8(w + 16 * (2 * groups + g));
-        UNROLL for (int r = 0; r < rows; ++r) sum[r][g] = vdotq_lane_s32(sum[r][g], b, eight[r], 1);
-      }
-      w += 64 * groups;
-      k -= 8;
-    } while (k > 0);
-  } while (--left > 0);
-  finish(p, sum, rows, groups, cols, scale, out);
+      const int8_t *a[TILE_ROWS];
+      UNROLL for (int r = 0; r < rows; ++r) a[r] = (const int8_t *)taps[r];
+      taps += rows;
+      int32_t k = p->depth;
+      do {
+        int8x8_t eight[TILE_ROWS];
+        UNROLL for (int r = 0; r < rows; ++r) {
+          eight[r] = vld1_s8(a[r]);
+          a[r] += 8;
+        }
+        UNROLL for (int g = 0; g < 2 * groups; ++g) {
+          const int8x16_t b = vld1q_s8(w + 16 * g);
+          UNROLL for (int r = 0; r < rows; ++r) sum[r][g] = vdotq_lane_s32(sum[r][g], b, eight[r], 0);
+        }
+        UNROLL for (int g = 0; g < 2 * groups; ++g) {
+          const int8x16_t b = vld1q_s8(w + 16 * (2 * groups + g));
+          UNROLL for (int r = 0; r < rows; ++r) sum[r][g] = vdotq_lane_s32(sum[r][g], b, eight[r], 1);
+        }
+        w += 64 * groups;
+        k -= 8;
+      } while (k > 0);
+    } while (--left > 0);
+    finish(p, sum, rows, groups, cols, scale, out);
+    out += step;
+  } while (--times > 0);
 }
 
 #define TILE(ROWS)                                                                                 \
-  HOT(1024) void tile_##ROWS##x16(                                          \
+  HOT void tile_##ROWS##x16(                                          \
       const struct conv_params *p, const uint8_t *blob, const uint8_t *const *taps, int32_t cols,  \
-      int32_t first_col, uint8_t *out) {                                                           \
-    dot_tile(p, blob, taps, ROWS, 2, cols, first_col, out);                                        \
+      int32_t first_col, uint8_t *out, int32_t times) {                                            \
+    dot_tile(p, blob, taps, ROWS, 2, cols, first_col, out, times);                                 \
   }                                                                                                \
-  HOT(1024) void tile_##ROWS##x8(                                           \
+  HOT void tile_##ROWS##x8(                                           \
       const struct conv_params *p, const uint8_t *blob, const uint8_t *const *taps, int32_t cols,  \
-      int32_t first_col, uint8_t *out) {                                                           \
-    dot_tile(p, blob, taps, ROWS, 1, cols, first_col, out);                                        \
+      int32_t first_col, uint8_t *out, int32_t times) {                                            \
+    dot_tile(p, blob, taps, ROWS, 1, cols, first_col, out, times);                                 \
   }
 TILE(1)
 TILE(2)
 TILE(3)
 TILE(4)
 
-static void tile(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *taps,
-                 int32_t rows, int32_t cols, int32_t first_col, uint8_t *out) {
+static tile_function *choose_tile(int32_t rows, int32_t cols) {
 #define CASE(ROWS)                                                                                 \
   case ROWS:                                                                                       \
-    if (cols > 8)                                                                                  \
-      tile_##ROWS##x16(p, blob, taps, cols, first_col, out);                                       \
-    else                                                                                           \
-      tile_##ROWS##x8(p, blob, taps, cols, first_col, out);                                        \
-    return;
+    return cols > 8 ? tile_##ROWS##x16 : tile_##ROWS##x8;
   switch (rows) {
-    CASE(4) CASE(3) CASE(2) CASE(1)
+    CASE(4) CASE(3) CASE(2)
   }
 #undef CASE
+  return cols > 8 ? tile_1x16 : tile_1x8;
 }
 #else
-static void tile(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *taps,
-                 int32_t rows, int32_t cols, int32_t first_col, uint8_t *out) {
+INLINE void plain_tile(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *taps,
+                       int32_t rows, int32_t cols, int32_t first_col, uint8_t *out) {
   const int32_t *bias = (const int32_t *)(blob + p->bias_at) + first_col;
   const float *scale = (const float *)(blob + p->scale_at) + first_col;
   const int8_t *w = (const int8_t *)(blob + p->weights_at) + (size_t)first_col * p->depth * p->taps;
@@ -95,9 +98,10 @@ static void tile(const struct conv_params *p, const uint8_t *blob, const uint8_t
       out[(size_t)r * p->out_c + c] = (uint8_t)requantize1(sum, scale[c], p);
     }
 }
+PLAIN_TILES
 #endif
 
 KERNEL void edgectl_i8_gemm_dot(const uint8_t *in, size_t in_at, const uint8_t *blob, size_t blob_at,
                                 uint8_t *out, size_t out_at, size_t group) {
-  run_frame(in + in_at, blob + blob_at, out + out_at, group, 1, 1, TILE_ROWS, TILE_COLS, tile);
+  run_frame(in + in_at, blob + blob_at, out + out_at, group, 1, 1, TILE_ROWS, TILE_COLS, choose_tile);
 }
