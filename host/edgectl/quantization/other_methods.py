@@ -96,9 +96,9 @@ def _halve(module: fx.GraphModule) -> None:
         if node.op == "placeholder" and getattr(value, "dtype", None) == torch.float32:
             with module.graph.inserting_after(_last_placeholder(module)):
                 cast = module.graph.call_function(aten.to.dtype, (node, torch.float16))
-            node.replace_all_uses_with(
-                cast, delete_user_cb=lambda user, cast=cast: user is not cast
-            )
+            for user in list(node.users):
+                if user is not cast:
+                    user.replace_input_with(node, cast)
     output = module.graph.output_node()
 
     def back(node: fx.Node) -> fx.Node:

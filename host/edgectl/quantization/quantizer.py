@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 from torch.export import ExportedProgram
@@ -25,6 +26,7 @@ from edgectl.quantization.equalize import equalize
 from edgectl.quantization.fast_evaluation import for_evaluation
 from edgectl.quantization.observers import RangeObserver
 from edgectl.quantization.operators import macs_of
+from edgectl.quantization.other_methods import rewrite_otherwise
 from edgectl.quantization.parameters import ActivationParameters, activation_parameters
 from edgectl.quantization.plan import Plan, make_plan
 from edgectl.quantization.prepare import module_path, prepare

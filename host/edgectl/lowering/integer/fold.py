@@ -26,11 +26,14 @@ from edgectl.lowering.integer.layout import channels_last, merge_equal
 from edgectl.lowering.integer.moves import fold_average, fold_gather, fold_move, fold_table
 from edgectl.lowering.integer.pairs import (
     DEQUANTIZE,
+    DEQUANTIZE_CHANNEL,
     QUANTIZE,
+    Int8Weight,
     evaluate_constants,
     int8_of,
     normalise_unsigned,
     quantizer_of,
+    weight_of,
 )
 from edgectl.lowering.integer.products import fold_linear, fold_matmul
 from edgectl.quantization.operators import (
@@ -48,11 +51,13 @@ from edgectl.sources.tensors import from_tensor, to_tensor
 __all__ = ["fold_graph", "fold_model", "fold_program", "holds_pairs"]
 
 edge = torch.ops.edgectl
+aten = torch.ops.aten
 
 
 def holds_pairs(program: ExportedProgram) -> bool:
     """True when the program holds quantize/dequantize operators."""
-    return any(n.target in QUANTIZE | DEQUANTIZE for n in program.graph.nodes)
+    known = QUANTIZE | DEQUANTIZE | DEQUANTIZE_CHANNEL
+    return any(n.target in known for n in program.graph.nodes)
 
 
 def fold_program(program: ExportedProgram, *, exact_rounding: bool = False) -> ExportedProgram:
@@ -148,6 +153,17 @@ def _know_values(module: fx.GraphModule) -> None:
             node.meta["val"] = value.detach() if isinstance(value, torch.Tensor) else None
 
 
+def _float_weight(builder: Builder, weight: Int8Weight) -> fx.Node:
+    """A weight that is stored as int8 and used as float32."""
+    shape = [1] * weight.values.dim()
+    if weight.axis is not None:
+        shape[weight.axis] = -1
+    stored = builder.constant(weight.name, weight.values)
+    real = builder.call(aten.to.dtype, stored, torch.float32)
+    scales = builder.constant(f"{weight.name}_scale", weight.scales.reshape(shape))
+    return builder.call(aten.mul.Tensor, real, scales)
+
+
 def _boundaries(builder: Builder) -> None:
     """What is left of the pairs: where float meets int8."""
     module = builder.module
@@ -165,6 +181,12 @@ def _boundaries(builder: Builder) -> None:
                 found.minimum,
                 found.maximum,
             )
+        elif node.target in DEQUANTIZE_CHANNEL:
+            weight = weight_of(module, node)
+            if weight is None or weight.axis is None:
+                continue
+            builder.begin(node)
+            new = _float_weight(builder, weight)
         elif node.target in DEQUANTIZE:
             value = int8_of(module, node)
             if value is None:

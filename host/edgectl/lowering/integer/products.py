@@ -16,6 +16,9 @@ __all__ = ["fold_linear", "fold_matmul"]
 
 edge = torch.ops.edgectl
 aten = torch.ops.aten
+q = torch.ops.quantized_decomposed
+
+_DYNAMIC_LEVELS = 127.0
 
 
 def fold_linear(builder: Builder, node: fx.Node) -> bool:
@@ -24,11 +27,50 @@ def fold_linear(builder: Builder, node: fx.Node) -> bool:
     weight = weight_of(builder.module, node.args[1])
     argument = node.args[2] if len(node.args) > 2 else None
     bias = None if argument is None else constant_of(builder.module, argument)
+    if value is None and weight is not None and weight.zero and weight.axis in (None, 0):
+        return _fold_dynamic(builder, node, weight, bias)
     if value is None or weight is None or (argument is not None and bias is None):
         return False
     if weight.axis not in (None, 0) or not weight.zero:
         return False
     return _fully_connected(builder, node, value, weight, weight.values.t(), bias)
+
+
+def _fold_dynamic(
+    builder: Builder, node: fx.Node, weight: Int8Weight, bias: torch.Tensor | None
+) -> bool:
+    """A linear layer whose input's range is measured on each call (symmetric, by tensor)."""
+    restored: Any = node.args[0]
+    if restored.target is not q.dequantize_per_tensor.tensor:
+        return False
+    stored: Any = restored.args[0]
+    scale: Any = stored.args[1] if stored.target is q.quantize_per_tensor.tensor else None
+    chosen: Any = getattr(scale, "args", (None,))[0]
+    if getattr(chosen, "target", None) is not q.choose_qparams_symmetric.tensor:
+        return False
+    source: Any = stored.args[0]
+    shape = [int(s) for s in source.meta["val"].shape]
+    rows = builder.call(aten.reshape.default, source, [prod(shape[:-1]), shape[-1]])
+    largest = builder.call(aten.amax.default, builder.call(aten.abs.default, rows), [0, 1], True)
+    least = builder.call(aten.clamp.default, largest, float(chosen.args[3]) * _DYNAMIC_LEVELS)
+    step = builder.call(aten.mul.Tensor, least, 1.0 / _DYNAMIC_LEVELS)
+    scaled = builder.call(aten.div.Tensor, rows, step)
+    integers = builder.call(edge.quantize.default, scaled, 1.0, 0, -127, 127)
+    matrix = weight.values.t()
+    accumulator = builder.call(
+        edge.fully_connected.default,
+        integers,
+        builder.constant(weight.name, matrix),
+        builder.constant("zeros", torch.zeros(matrix.shape[1], dtype=torch.int32)),
+    )
+    scales = builder.constant("accumulator_scale", weight.scales.expand(matrix.shape[1]).float())
+    real = builder.call(edge.accumulator_to_float.default, accumulator, scales, 0)
+    result = builder.call(aten.mul.Tensor, real, step)
+    if bias is not None:
+        result = builder.call(aten.add.Tensor, result, builder.constant("bias", bias))
+    whole = [*shape[:-1], int(matrix.shape[1])]
+    node.replace_all_uses_with(builder.call(aten.reshape.default, result, whole))
+    return True
 
 
 def _fully_connected(
