@@ -70,15 +70,31 @@ def run_on_core(object_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> R
         if not program.exists():
             built = build_object(kernel.source, cpu, cache_dir=object_dir, in_order=kernel.in_order)
             subprocess.run(
-                [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-musl", "-O1", "-static",
-                 f"-DKERNEL_SYMBOL={kernel.symbol}", str(HERE / "harness.c"), str(built), "-o", str(program)],
-                check=True, capture_output=True,
-            )  # fmt: skip
+                [
+                    sys.executable,
+                    "-m",
+                    "ziglang",
+                    "cc",
+                    "-target",
+                    "aarch64-linux-musl",
+                    "-O1",
+                    "-static",
+                    f"-DKERNEL_SYMBOL={kernel.symbol}",
+                    str(HERE / "harness.c"),
+                    str(built),
+                    "-o",
+                    str(program),
+                ],
+                check=True,
+                capture_output=True,
+            )
         sizes = _write_cases(kernel, cases, folder / "cases")
         done = subprocess.run(
             [qemu, "-cpu", cpu, str(program), str(folder / "cases"), str(folder / "results")],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, f"{kernel.name} on {cpu}: {done.returncode} {done.stderr}"
         return _read_results(folder / "results", sizes, cases)
 
@@ -99,12 +115,26 @@ def run_sanitized(tmp_path_factory: pytest.TempPathFactory) -> RunKernel:
         if not program.exists():
             in_order = ["-DEDGECTL_IN_ORDER"] if kernel.in_order else []
             subprocess.run(
-                ["gcc", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DUSE_MALLOC",
-                 "-DEDGECTL_PORTABLE", "-ffp-contract=off", "-Wno-unknown-pragmas", *in_order,
-                 f"-DKERNEL_SYMBOL={kernel.symbol}", str(HERE / "harness.c"),
-                 str(kernel_sources() / kernel.source), "-o", str(program)],
-                check=True, capture_output=True,
-            )  # fmt: skip
+                [
+                    "gcc",
+                    "-O1",
+                    "-g",
+                    "-fsanitize=address,undefined",
+                    "-fno-sanitize-recover=all",
+                    "-DUSE_MALLOC",
+                    "-DEDGECTL_PORTABLE",
+                    "-ffp-contract=off",
+                    "-Wno-unknown-pragmas",
+                    *in_order,
+                    f"-DKERNEL_SYMBOL={kernel.symbol}",
+                    str(HERE / "harness.c"),
+                    str(kernel_sources() / kernel.source),
+                    "-o",
+                    str(program),
+                ],
+                check=True,
+                capture_output=True,
+            )
         sizes = _write_cases(kernel, cases, folder / "cases")
         done = subprocess.run(
             [str(program), str(folder / "cases"), str(folder / "results")],

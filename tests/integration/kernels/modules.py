@@ -29,7 +29,12 @@ class Module:
         return f"tensor<{'x'.join(map(str, shape))}x{element}>"
 
     def op(
-        self, name: str, operands: list[str], shape: tuple[int, ...], element: str, attributes: str = ""
+        self,
+        name: str,
+        operands: list[str],
+        shape: tuple[int, ...],
+        element: str,
+        attributes: str = "",
     ) -> str:
         self.count += 1
         result = f"%{self.count}"
@@ -41,7 +46,9 @@ class Module:
         return result
 
     def constant(self, array: np.ndarray, element: str) -> str:
-        return self.op("tosa.const", [], array.shape, element, f"<{{values = {_dense(array, element)}}}>")
+        return self.op(
+            "tosa.const", [], array.shape, element, f"<{{values = {_dense(array, element)}}}>"
+        )
 
     def scalar(self, value: float, element: str, rank: int = 4) -> str:
         dtype = {"i8": np.int8, "i32": np.int32, "f32": np.float32, "f16": np.float16}[element]
@@ -80,12 +87,15 @@ class Module:
         return self.op(
             "tosa.depthwise_conv2d" if depthwise else "tosa.conv2d",
             [x, self.constant(weights, element), self.constant(bias, total), zero, zero],
-            (n, *size, out_c), total,
+            (n, *size, out_c),
+            total,
             f"<{{acc_type = {total}, dilation = array<i64: 1, 1>, pad = array<i64: {pad}, {pad}, {pad}, {pad}>, "
             f"stride = array<i64: {stride}, {stride}>}}>",
-        )  # fmt: skip
+        )
 
-    def requantize(self, x: str, scale: np.ndarray, zero_point: int, low: int = -128, high: int = 127) -> str:
+    def requantize(
+        self, x: str, scale: np.ndarray, zero_point: int, low: int = -128, high: int = 127
+    ) -> str:
         """cast, multiply, clamp, round half to even, add the zero point, cast."""
         shape, _ = self.shapes[x]
         real = self.op("tosa.cast", [x], shape, "f32")
@@ -99,10 +109,13 @@ class Module:
     def clamp(self, x: str, low: float, high: float) -> str:
         shape, element = self.shapes[x]
         return self.op(
-            "tosa.clamp", [x], shape, element,
+            "tosa.clamp",
+            [x],
+            shape,
+            element,
             f"<{{min_val = {float(low):e} : {element}, max_val = {float(high):e} : {element}, "
             "nan_mode = #tosa.nan_mode<PROPAGATE>}>",
-        )  # fmt: skip
+        )
 
     def text(self, *results: str) -> bytes:
         kinds = ", ".join(self.tensor(*self.shapes[r]) for r in results)

@@ -19,18 +19,20 @@ def convolve(conv: Convolution, data: np.ndarray) -> np.ndarray:
         0, (g.out_w - 1) * g.stride_w + (g.k_w - 1) * g.dilation_w + 1 - g.pad_left - g.in_w
     )
     padded = np.pad(
-        data.astype(wide), ((0, 0), (g.pad_top, bottom), (g.pad_left, right), (0, 0)),
+        data.astype(wide),
+        ((0, 0), (g.pad_top, bottom), (g.pad_left, right), (0, 0)),
         constant_values=conv.pad_value,
-    )  # fmt: skip
+    )
     sums = np.zeros((g.batch, g.out_h, g.out_w, g.out_c), wide) + conv.bias.astype(wide)
     weights = conv.weights.astype(wide)
     for ky in range(g.k_h):
         for kx in range(g.k_w):
             y, x = ky * g.dilation_h, kx * g.dilation_w
             window = padded[
-                :, y : y + (g.out_h - 1) * g.stride_h + 1 : g.stride_h,
+                :,
+                y : y + (g.out_h - 1) * g.stride_h + 1 : g.stride_h,
                 x : x + (g.out_w - 1) * g.stride_w + 1 : g.stride_w,
-            ]  # fmt: skip
+            ]
             sums += window * weights[ky, kx] if g.depthwise else window @ weights[:, ky, kx, :].T
     if isinstance(conv.epilogue, Requantization):
         return requantize(sums.astype(np.int32), conv.epilogue)
@@ -94,14 +96,33 @@ def _out(size: int, k: int, stride: int, dilation: int, before: int, after: int)
 
 
 def geometry(
-    size: tuple[int, int], channels: int, out_c: int, *, k: tuple[int, int] = (1, 1), stride: int = 1,
-    dilation: int = 1, pad: tuple[int, int, int, int] = (0, 0, 0, 0), batch: int = 1, depthwise: bool = False,
-) -> Geometry:  # fmt: skip
+    size: tuple[int, int],
+    channels: int,
+    out_c: int,
+    *,
+    k: tuple[int, int] = (1, 1),
+    stride: int = 1,
+    dilation: int = 1,
+    pad: tuple[int, int, int, int] = (0, 0, 0, 0),
+    batch: int = 1,
+    depthwise: bool = False,
+) -> Geometry:
     """A geometry from what a model states; ``pad`` is top, bottom, left, right."""
     return Geometry(
-        batch=batch, in_h=size[0], in_w=size[1], in_c=channels,
+        batch=batch,
+        in_h=size[0],
+        in_w=size[1],
+        in_c=channels,
         out_h=_out(size[0], k[0], stride, dilation, pad[0], pad[1]),
         out_w=_out(size[1], k[1], stride, dilation, pad[2], pad[3]),
-        out_c=out_c, k_h=k[0], k_w=k[1], stride_h=stride, stride_w=stride, dilation_h=dilation,
-        dilation_w=dilation, pad_top=pad[0], pad_left=pad[2], depthwise=depthwise,
-    )  # fmt: skip
+        out_c=out_c,
+        k_h=k[0],
+        k_w=k[1],
+        stride_h=stride,
+        stride_w=stride,
+        dilation_h=dilation,
+        dilation_w=dilation,
+        pad_top=pad[0],
+        pad_left=pad[2],
+        depthwise=depthwise,
+    )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from reference import convolve, geometry, make_case
 
 from edgectl.codegen.kernels.catalog import KERNELS, Kernel
 from edgectl.codegen.kernels.shapes import Geometry
-from reference import convolve, geometry, make_case
 
 ON_CORES = [pytest.param(k, cpu, id=f"{k.name}-{cpu}") for k in KERNELS for cpu in k.cpus]
 

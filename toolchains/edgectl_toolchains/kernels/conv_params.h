@@ -45,6 +45,8 @@ struct conv_params {
 #define ROLLED _Pragma("clang loop unroll(disable) vectorize(disable)")
 /* The value is computed here and not later: keeps products in the order they are written in. */
 #define PIN(VALUE) __asm__("" : "+w"(VALUE))
+/* The pointer may have changed: what it points to is loaded again instead of kept in registers. */
+#define FORGET(POINTER) __asm__("" : "+r"(POINTER))
 /* A function of its own: one copy per form, with all registers for its loop. */
 #define HOT static __attribute__((noinline, aligned(64)))
 #define INLINE static inline __attribute__((always_inline))

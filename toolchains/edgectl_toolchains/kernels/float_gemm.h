@@ -40,6 +40,7 @@ INLINE void float_tile(const struct conv_params *p, const uint8_t *blob, const u
   SCALAR *next = (SCALAR *)to;
   do {
     const SCALAR *w = panel;
+    FORGET(bias);
     UNROLL for (int r = 0; r < rows; ++r) {
       sum[r][0] = LOAD(bias);
       sum[r][1] = LOAD(bias + WIDTH);

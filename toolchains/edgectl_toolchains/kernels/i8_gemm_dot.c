@@ -22,6 +22,7 @@ INLINE void dot_tile(const struct conv_params *p, const uint8_t *blob, const uin
   const size_t step = (size_t)rows * p->out_c;
   do {
     const int8_t *w = panel;
+    FORGET(bias); /* four registers less across the loop below */
     UNROLL for (int g = 0; g < 2 * groups; ++g) {
       const int32x4_t start = vld1q_s32(bias + 4 * g);
       UNROLL for (int r = 0; r < rows; ++r) sum[r][g] = start;

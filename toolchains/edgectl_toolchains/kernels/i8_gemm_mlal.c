@@ -35,6 +35,7 @@ INLINE void mlal_tile(const struct conv_params *p, const uint8_t *blob, const ui
   const size_t step = (size_t)rows * p->out_c;
   do {
     const int8_t *w = panel;
+    FORGET(bias); /* four registers less across the loop below */
     UNROLL for (int g = 0; g < 2 * groups; ++g) {
       const int32x4_t start = vld1q_s32(bias + 4 * g);
       UNROLL for (int r = 0; r < rows; ++r) sum[r][g] = start;
@@ -92,20 +93,25 @@ INLINE void mlal_tile(const struct conv_params *p, const uint8_t *blob, const ui
           a[r] += 8;
         }
 #define HALF_STEP(EVEN, ODD)                                                                       \
-    UNROLL for (int g = 0; g < groups; ++g) {                                                      \
-      const int8x16_t even = vld1q_s8(w + 16 * ((EVEN) * groups + g));                             \
-      const int8x16_t odd = vld1q_s8(w + 16 * ((ODD) * groups + g));                               \
-      UNROLL for (int r = 0; r < rows; ++r) {                                                      \
-        const int8x16_t x = vreinterpretq_s8_s16(vdupq_lane_s16(pairs[r], EVEN));                  \
-        const int8x16_t y = vreinterpretq_s8_s16(vdupq_lane_s16(pairs[r], ODD));                   \
-        int16x8_t low = vmull_s8(vget_low_s8(even), vget_low_s8(x));                               \
-        int16x8_t high = vmull_high_s8(even, x);                                                   \
-        low = vmlal_s8(low, vget_low_s8(odd), vget_low_s8(y));                                     \
-        high = vmlal_high_s8(high, odd, y);                                                        \
-        sum[r][2 * g] = vpadalq_s16(sum[r][2 * g], low);                                           \
-        sum[r][2 * g + 1] = vpadalq_s16(sum[r][2 * g + 1], high);                                  \
-      }                                                                                            \
-    }
+        {                                                                                          \
+          int8x16_t even[2], odd[2];                                                               \
+          UNROLL for (int g = 0; g < groups; ++g) {                                                \
+            even[g] = vld1q_s8(w + 16 * ((EVEN) * groups + g));                                    \
+            odd[g] = vld1q_s8(w + 16 * ((ODD) * groups + g));                                      \
+          }                                                                                        \
+          UNROLL for (int r = 0; r < rows; ++r) {                                                  \
+            const int8x16_t x = vreinterpretq_s8_s16(vdupq_lane_s16(pairs[r], EVEN));              \
+            const int8x16_t y = vreinterpretq_s8_s16(vdupq_lane_s16(pairs[r], ODD));               \
+            UNROLL for (int g = 0; g < groups; ++g) {                                              \
+              int16x8_t low = vmull_s8(vget_low_s8(even[g]), vget_low_s8(x));                      \
+              int16x8_t high = vmull_high_s8(even[g], x);                                          \
+              low = vmlal_s8(low, vget_low_s8(odd[g]), vget_low_s8(y));                            \
+              high = vmlal_high_s8(high, odd[g], y);                                               \
+              sum[r][2 * g] = vpadalq_s16(sum[r][2 * g], low);                                     \
+              sum[r][2 * g + 1] = vpadalq_s16(sum[r][2 * g + 1], high);                            \
+            }                                                                                      \
+          }                                                                                        \
+        }
         HALF_STEP(0, 1)
         HALF_STEP(2, 3)
 #undef HALF_STEP

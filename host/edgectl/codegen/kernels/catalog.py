@@ -39,7 +39,9 @@ class Kernel:
     def refusal(self, conv: Convolution) -> str:
         """Why this convolution is not for this kernel; empty when it is."""
         if conv.geometry.macs < self.least_macs:
-            return f"{conv.geometry.macs} multiply-accumulates do not pay for a dispatch of their own"
+            return (
+                f"{conv.geometry.macs} multiply-accumulates do not pay for a dispatch of their own"
+            )
         return self.limit(conv)
 
     def limit(self, conv: Convolution) -> str:
@@ -69,34 +71,68 @@ _A53, _A72, _A76 = "cortex-a53", "cortex-a72", "cortex-a76"
 
 def _i8_gemm(rows: int, interleave: int, *, narrow: bool = False) -> Layout:
     return Layout(
-        tile_rows=rows, tile_cols=16, least_cols=8, interleave=interleave, depth_step=8, element_bytes=1,
+        tile_rows=rows,
+        tile_cols=16,
+        least_cols=8,
+        interleave=interleave,
+        depth_step=8,
+        element_bytes=1,
         narrow=narrow,
-    )  # fmt: skip
+    )
 
 
 def _float_gemm(width: int, element_bytes: int) -> Layout:
     return Layout(
-        tile_rows=8, tile_cols=2 * width, least_cols=2 * width, interleave=1, depth_step=width,
+        tile_rows=8,
+        tile_cols=2 * width,
+        least_cols=2 * width,
+        interleave=1,
+        depth_step=width,
         element_bytes=element_bytes,
-    )  # fmt: skip
+    )
 
 
 def _depthwise(lanes: int, element_bytes: int, *, narrow: bool = False) -> Layout:
     return Layout(
-        tile_rows=4, tile_cols=lanes, least_cols=lanes, interleave=1, depth_step=1,
-        element_bytes=element_bytes, lanes=lanes, narrow=narrow,
-    )  # fmt: skip
+        tile_rows=4,
+        tile_cols=lanes,
+        least_cols=lanes,
+        interleave=1,
+        depth_step=1,
+        element_bytes=element_bytes,
+        lanes=lanes,
+        narrow=narrow,
+    )
 
 
 # On the A76 a conversion between integer and float takes two cycles of one pipe, an addition half
 # a cycle of two: there the narrow form of requantization pays. On A53 and A72 it does not.
 KERNELS: tuple[Kernel, ...] = (
-    Kernel(name="i8_gemm_dot", source="i8_gemm_dot.c", element="i8", depthwise=False, cpus=(_A76,),
-           layout=_i8_gemm(4, 4, narrow=True)),
-    Kernel(name="i8_gemm_mlal", source="i8_gemm_mlal.c", element="i8", depthwise=False, cpus=(_A72,),
-           layout=_i8_gemm(4, 2)),
-    Kernel(name="i8_gemm_mlal", source="i8_gemm_mlal.c", element="i8", depthwise=False, cpus=(_A53,),
-           layout=_i8_gemm(3, 2), in_order=True),
+    Kernel(
+        name="i8_gemm_dot",
+        source="i8_gemm_dot.c",
+        element="i8",
+        depthwise=False,
+        cpus=(_A76,),
+        layout=_i8_gemm(4, 4, narrow=True),
+    ),
+    Kernel(
+        name="i8_gemm_mlal",
+        source="i8_gemm_mlal.c",
+        element="i8",
+        depthwise=False,
+        cpus=(_A72,),
+        layout=_i8_gemm(4, 2),
+    ),
+    Kernel(
+        name="i8_gemm_mlal",
+        source="i8_gemm_mlal.c",
+        element="i8",
+        depthwise=False,
+        cpus=(_A53,),
+        layout=_i8_gemm(3, 2),
+        in_order=True,
+    ),
     Kernel(
         name="i8_depthwise_dot",
         source="i8_depthwise_dot.c",
@@ -104,27 +140,89 @@ KERNELS: tuple[Kernel, ...] = (
         depthwise=True,
         cpus=(_A76,),
         layout=Layout(
-            tile_rows=4, tile_cols=8, least_cols=8, interleave=4, depth_step=1, element_bytes=1,
-            lanes=8, narrow=True, columns_of_four=True,
+            tile_rows=4,
+            tile_cols=8,
+            least_cols=8,
+            interleave=4,
+            depth_step=1,
+            element_bytes=1,
+            lanes=8,
+            narrow=True,
+            columns_of_four=True,
         ),
     ),
-    Kernel(name="i8_depthwise", source="i8_depthwise.c", element="i8", depthwise=True, cpus=(_A76,),
-           layout=_depthwise(16, 1, narrow=True), max_taps=121),
-    Kernel(name="i8_depthwise", source="i8_depthwise.c", element="i8", depthwise=True, cpus=(_A53, _A72),
-           layout=_depthwise(16, 1), max_taps=121),
-    Kernel(name="f32_gemm", source="f32_gemm.c", element="f32", depthwise=False, cpus=(_A72, _A76),
-           layout=_float_gemm(4, 4)),
-    Kernel(name="f32_gemm", source="f32_gemm.c", element="f32", depthwise=False, cpus=(_A53,),
-           layout=_float_gemm(4, 4), in_order=True),
-    Kernel(name="f32_depthwise", source="f32_depthwise.c", element="f32", depthwise=True,
-           cpus=(_A72, _A76), layout=_depthwise(8, 4), max_taps=121),
-    Kernel(name="f32_depthwise", source="f32_depthwise.c", element="f32", depthwise=True,
-           cpus=(_A53,), layout=_depthwise(8, 4), max_taps=121, in_order=True),
-    Kernel(name="f16_gemm", source="f16_gemm.c", element="f16", depthwise=False, cpus=(_A76,),
-           layout=_float_gemm(8, 2)),
-    Kernel(name="f16_depthwise", source="f16_depthwise.c", element="f16", depthwise=True, cpus=(_A76,),
-           layout=_depthwise(16, 2), max_taps=121),
-)  # fmt: skip
+    Kernel(
+        name="i8_depthwise",
+        source="i8_depthwise.c",
+        element="i8",
+        depthwise=True,
+        cpus=(_A76,),
+        layout=_depthwise(16, 1, narrow=True),
+        max_taps=121,
+    ),
+    Kernel(
+        name="i8_depthwise",
+        source="i8_depthwise.c",
+        element="i8",
+        depthwise=True,
+        cpus=(_A53, _A72),
+        layout=_depthwise(16, 1),
+        max_taps=121,
+    ),
+    Kernel(
+        name="f32_gemm",
+        source="f32_gemm.c",
+        element="f32",
+        depthwise=False,
+        cpus=(_A72, _A76),
+        layout=_float_gemm(4, 4),
+    ),
+    Kernel(
+        name="f32_gemm",
+        source="f32_gemm.c",
+        element="f32",
+        depthwise=False,
+        cpus=(_A53,),
+        layout=_float_gemm(4, 4),
+        in_order=True,
+    ),
+    Kernel(
+        name="f32_depthwise",
+        source="f32_depthwise.c",
+        element="f32",
+        depthwise=True,
+        cpus=(_A72, _A76),
+        layout=_depthwise(8, 4),
+        max_taps=121,
+    ),
+    Kernel(
+        name="f32_depthwise",
+        source="f32_depthwise.c",
+        element="f32",
+        depthwise=True,
+        cpus=(_A53,),
+        layout=_depthwise(8, 4),
+        max_taps=121,
+        in_order=True,
+    ),
+    Kernel(
+        name="f16_gemm",
+        source="f16_gemm.c",
+        element="f16",
+        depthwise=False,
+        cpus=(_A76,),
+        layout=_float_gemm(8, 2),
+    ),
+    Kernel(
+        name="f16_depthwise",
+        source="f16_depthwise.c",
+        element="f16",
+        depthwise=True,
+        cpus=(_A76,),
+        layout=_depthwise(16, 2),
+        max_taps=121,
+    ),
+)
 
 
 def choose(conv: Convolution, target: Target) -> tuple[Kernel | None, str]:

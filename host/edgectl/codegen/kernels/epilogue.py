@@ -44,7 +44,8 @@ def requantize(sums: NDArray[np.int32], epilogue: Requantization) -> NDArray[np.
     """What the kernels compute from sums [..., channels]."""
     real = np.clip(sums.astype(np.float32) * epilogue.scale, -(2.0**24), 2.0**24)
     value = np.rint(real).astype(np.int64) + epilogue.zero_point
-    return np.clip(value, epilogue.low, epilogue.high).astype(np.int8)
+    result: NDArray[np.int8] = np.clip(value, epilogue.low, epilogue.high).astype(np.int8)
+    return result
 
 
 def _only_user(value: Any) -> Any | None:
@@ -138,7 +139,7 @@ def _verify(interpreter: Interpreter, epilogue: Requantization, channels: int) -
 def follow_float(value: Any, channels: int, constants: Constants) -> FloatTail:
     """The additions of a constant per channel and the clamps right behind a float convolution."""
     dtype = np.float16 if element_name(value) == "f16" else np.float32
-    bias = np.zeros(channels, dtype)
+    bias: NDArray[Any] = np.zeros(channels, dtype)
     low, high = float("-inf"), float("inf")
     operations: list[Any] = []
     pending: list[Any] = []
@@ -158,7 +159,7 @@ def follow_float(value: Any, channels: int, constants: Constants) -> FloatTail:
                 break
             if constant.size == channels and channels > 1 and constant.shape[-1] != channels:
                 break
-            bias = (bias + constant.reshape(-1)).astype(dtype)
+            bias = np.add(bias, constant.reshape(-1)).astype(dtype)
         elif user.name == "tosa.clamp":
             bounds = _clamp_bounds(user)
             if bounds is None:
@@ -174,7 +175,7 @@ def follow_float(value: Any, channels: int, constants: Constants) -> FloatTail:
     )
 
 
-def _other_constant(operation: Any, value: Any, constants: Constants) -> NDArray[np.generic] | None:
+def _other_constant(operation: Any, value: Any, constants: Constants) -> NDArray[Any] | None:
     first, second = operation.operands[0], operation.operands[1]
     return constants.read(second if first == value else first)
 

@@ -42,26 +42,65 @@ def _to_integer(x: Array, dtype: Any) -> Array:
 
 
 _COMPARISONS: dict[int, Callable[[Any, Any], Any]] = {
-    0: np.equal, 1: np.not_equal, 2: np.less, 3: np.less_equal, 4: np.greater, 5: np.greater_equal,
-}  # fmt: skip
+    0: np.equal,
+    1: np.not_equal,
+    2: np.less,
+    3: np.less_equal,
+    4: np.greater,
+    5: np.greater_equal,
+}
 # arith.cmpf: ordered forms 1..6, unordered 8..13; without NaN the two agree.
 _FLOAT_COMPARISONS: dict[int, Callable[[Any, Any], Any]] = {
-    1: np.equal, 2: np.greater, 3: np.greater_equal, 4: np.less, 5: np.less_equal, 6: np.not_equal,
-    8: np.equal, 9: np.greater, 10: np.greater_equal, 11: np.less, 12: np.less_equal, 13: np.not_equal,
-}  # fmt: skip
+    1: np.equal,
+    2: np.greater,
+    3: np.greater_equal,
+    4: np.less,
+    5: np.less_equal,
+    6: np.not_equal,
+    8: np.equal,
+    9: np.greater,
+    10: np.greater_equal,
+    11: np.less,
+    12: np.less_equal,
+    13: np.not_equal,
+}
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "arith.addi": np.add, "arith.subi": np.subtract, "arith.muli": np.multiply,
-    "arith.addf": np.add, "arith.subf": np.subtract, "arith.mulf": np.multiply, "arith.divf": np.divide,
-    "arith.maximumf": np.maximum, "arith.minimumf": np.minimum,
-    "arith.maxnumf": np.fmax, "arith.minnumf": np.fmin,
-    "arith.maxsi": np.maximum, "arith.minsi": np.minimum, "arith.andi": np.bitwise_and,
-    "arith.ori": np.bitwise_or, "arith.xori": np.bitwise_xor,
-    "tosa.add": np.add, "tosa.sub": np.subtract, "tosa.maximum": np.maximum, "tosa.minimum": np.minimum,
-}  # fmt: skip
+    "arith.addi": np.add,
+    "arith.subi": np.subtract,
+    "arith.muli": np.multiply,
+    "arith.addf": np.add,
+    "arith.subf": np.subtract,
+    "arith.mulf": np.multiply,
+    "arith.divf": np.divide,
+    "arith.maximumf": np.maximum,
+    "arith.minimumf": np.minimum,
+    "arith.maxnumf": np.fmax,
+    "arith.minnumf": np.fmin,
+    "arith.maxsi": np.maximum,
+    "arith.minsi": np.minimum,
+    "arith.andi": np.bitwise_and,
+    "arith.ori": np.bitwise_or,
+    "arith.xori": np.bitwise_xor,
+    "tosa.add": np.add,
+    "tosa.sub": np.subtract,
+    "tosa.maximum": np.maximum,
+    "tosa.minimum": np.minimum,
+}
 _UNARY: dict[str, Callable[[Any], Any]] = {
-    "math.roundeven": np.rint, "math.floor": np.floor, "math.ceil": np.ceil, "tosa.floor": np.floor,
-    "tosa.ceil": np.ceil, "arith.negf": np.negative, "tosa.negate": np.negative,
-}  # fmt: skip
+    "math.roundeven": np.rint,
+    "math.floor": np.floor,
+    "math.ceil": np.ceil,
+    "tosa.floor": np.floor,
+    "tosa.ceil": np.ceil,
+    "arith.negf": np.negative,
+    "tosa.negate": np.negative,
+}
+
+
+def _map_results(text: str) -> list[str]:
+    """``affine_map<(d0, d1) -> (0, d1)>`` -> ``["0", "d1"]``."""
+    inside = text.split("->", 1)[1].strip().removesuffix(">").strip()
+    return [part.strip() for part in inside.strip("()").split(",")]
 
 
 class Interpreter:
@@ -137,6 +176,7 @@ class Interpreter:
         )
 
     def _generic(self, operation: Any, known: list[tuple[Any, Array]]) -> Array:
+        self._check_maps(operation, known)
         block = operation.regions[0].blocks[0]
         inside: list[tuple[Any, Array]] = []
         for argument, value in zip(block.arguments, operation.operands, strict=True):
@@ -149,6 +189,21 @@ class Interpreter:
                 return self._look_up(op.operands[0], inside)
             inside.append((op.results[0], self._body(op, inside)))
         raise NotInterpretableError("a body without a result")
+
+    def _check_maps(self, operation: Any, known: list[tuple[Any, Array]]) -> None:
+        """Refuses a body that permutes its input, or spreads a vector along another dimension."""
+        maps = [_map_results(str(m)) for m in operation.attributes["indexing_maps"]]
+        identity = [f"d{i}" for i in range(len(maps[-1]))]
+        if maps[-1] != identity:
+            raise NotInterpretableError("linalg.generic writes in another order")
+        for value, results in zip(operation.operands, maps[:-1], strict=False):
+            if any(other == value for other, _ in known):
+                if results != identity:
+                    raise NotInterpretableError("linalg.generic reads in another order")
+                continue
+            constant = self._constants.read(value)
+            if constant is not None and constant.size > 1 and results[-1] != identity[-1]:
+                raise NotInterpretableError("a vector that does not run along the channels")
 
     def _look_up(self, value: Any, inside: list[tuple[Any, Array]]) -> Array:
         for other, array in inside:

@@ -83,14 +83,17 @@ def _site(operation: Any, constants: Constants) -> Site:
     element = element_name(operation.operands[0])
     result = operation.results[0]
     epilogue: Requantization | Activation
-    bias = found.bias
+    bias: NDArray[Any] = found.bias
     if element == "i8":
         integer = follow_integer(result, channels, constants)
         if integer is None:
             return Site(
-                name=name, input=None, operations=(), convolution=None,
+                name=name,
+                input=None,
+                operations=(),
+                convolution=None,
                 reason="what follows the sums is not a requantization to int8",
-            )  # fmt: skip
+            )
         epilogue, after = integer.epilogue, integer.operations
     else:
         tail = follow_float(result, channels, constants)
@@ -159,7 +162,8 @@ def _read_convolution(operation: Any, constants: Constants, element: str) -> _Su
         k_h, k_w = weights.shape[0], weights.shape[1]
     else:
         k_h, k_w = weights.shape[1], weights.shape[2]
-    source, before, pad_value = operation.operands[0], (), in_zp
+    source, pad_value = operation.operands[0], in_zp
+    before: tuple[Any, ...] = ()
     padded = _read_pad(source, constants)
     if padded is not None and (padded.value == in_zp or (top, bottom, left, right) == (0, 0, 0, 0)):
         source, before, pad_value = padded.source, (padded.operation,), padded.value
@@ -171,15 +175,32 @@ def _read_convolution(operation: Any, constants: Constants, element: str) -> _Su
         axes = (0, 1) if depthwise else (1, 2, 3)
         bias = (bias - in_zp * weights.astype(np.int32).sum(axis=axes)).astype(np.int32)
     geometry = Geometry(
-        batch=shape_in[0], in_h=shape_in[1], in_w=shape_in[2], in_c=shape_in[3],
-        out_h=shape_out[1], out_w=shape_out[2], out_c=channels, k_h=k_h, k_w=k_w,
-        stride_h=stride[0], stride_w=stride[1], dilation_h=dilation[0], dilation_w=dilation[1],
-        pad_top=top, pad_left=left, depthwise=depthwise,
-    )  # fmt: skip
+        batch=shape_in[0],
+        in_h=shape_in[1],
+        in_w=shape_in[2],
+        in_c=shape_in[3],
+        out_h=shape_out[1],
+        out_w=shape_out[2],
+        out_c=channels,
+        k_h=k_h,
+        k_w=k_w,
+        stride_h=stride[0],
+        stride_w=stride[1],
+        dilation_h=dilation[0],
+        dilation_w=dilation[1],
+        pad_top=top,
+        pad_left=left,
+        depthwise=depthwise,
+    )
     return _Sum(
-        operation=operation, source=source, before=before, geometry=geometry, weights=weights,
-        bias=bias, pad_value=pad_value,
-    )  # fmt: skip
+        operation=operation,
+        source=source,
+        before=before,
+        geometry=geometry,
+        weights=weights,
+        bias=bias,
+        pad_value=pad_value,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,9 +240,12 @@ def _read_pad(value: Any, constants: Constants) -> _Pad | None:
     if fill is None or fill.size != 1 or float(fill.reshape(())) != int(fill.reshape(())):
         return None
     return _Pad(
-        operation=operation, source=operation.operands[0], top=amounts[2], left=amounts[4],
+        operation=operation,
+        source=operation.operands[0],
+        top=amounts[2],
+        left=amounts[4],
         value=int(fill.reshape(())),
-    )  # fmt: skip
+    )
 
 
 def _read_matmul(operation: Any, constants: Constants, element: str) -> _Sum | str:
@@ -244,6 +268,11 @@ def _read_matmul(operation: Any, constants: Constants, element: str) -> _Sum | s
         batch=1, in_h=1, in_w=left[1], in_c=left[2], out_h=1, out_w=left[1], out_c=matrix.shape[0]
     )
     return _Sum(
-        operation=operation, source=operation.operands[0], before=(), geometry=geometry,
-        weights=matrix.reshape(matrix.shape[0], 1, 1, -1), bias=bias, pad_value=0,
-    )  # fmt: skip
+        operation=operation,
+        source=operation.operands[0],
+        before=(),
+        geometry=geometry,
+        weights=matrix.reshape(matrix.shape[0], 1, 1, -1),
+        bias=bias,
+        pad_value=0,
+    )

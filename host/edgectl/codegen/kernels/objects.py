@@ -19,13 +19,27 @@ __all__ = ["COMMON_FLAGS", "build_object", "compile_command", "kernel_sources"]
 # Freestanding: an embedded ELF has no libc.
 # Contraction stays off, so that a*b+c is fused only where a kernel asks for it.
 COMMON_FLAGS = (
-    "-O3", "-g0", "-ffreestanding", "-fno-builtin", "-fvisibility=hidden", "-fno-stack-protector",
-    "-fno-sanitize=all", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables", "-ffp-contract=off",
-    "-Wall", "-Wextra", "-Werror",
-)  # fmt: skip
+    "-O3",
+    "-g0",
+    "-ffreestanding",
+    "-fno-builtin",
+    "-fvisibility=hidden",
+    "-fno-stack-protector",
+    "-fno-sanitize=all",
+    "-fno-unwind-tables",
+    "-fno-asynchronous-unwind-tables",
+    "-ffp-contract=off",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+)
 _IN_ORDER_FLAGS = (
-    "-DEDGECTL_IN_ORDER", "-mllvm", "-enable-misched=false", "-mllvm", "-enable-post-misched=false",
-)  # fmt: skip
+    "-DEDGECTL_IN_ORDER",
+    "-mllvm",
+    "-enable-misched=false",
+    "-mllvm",
+    "-enable-post-misched=false",
+)
 _CORES = {"cortex-a53": "cortex_a53", "cortex-a72": "cortex_a72", "cortex-a76": "cortex_a76"}
 # What Raspberry Pi parts lack although Arm's core may have it, and what no kernel needs.
 # x18 stays free, as in the code that IREE generates around the kernels.
@@ -47,9 +61,16 @@ def compile_command(cpu: str, *, in_order: bool = False) -> list[str]:
     """The compiler and its flags for a core, without input and output."""
     core = _CORES[cpu]
     return [
-        sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu", f"-mcpu={core}{_FEATURES}",
-        *COMMON_FLAGS, *(_IN_ORDER_FLAGS if in_order else ()),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "ziglang",
+        "cc",
+        "-target",
+        "aarch64-linux-gnu",
+        f"-mcpu={core}{_FEATURES}",
+        *COMMON_FLAGS,
+        *(_IN_ORDER_FLAGS if in_order else ()),
+    ]
 
 
 def build_object(source: str, cpu: str, *, cache_dir: Path, in_order: bool = False) -> Path:
