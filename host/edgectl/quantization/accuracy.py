@@ -12,7 +12,7 @@ from torch import fx
 
 from edgectl.quantization.calibrate import Sample, watch
 
-__all__ = ["Agreement", "ErrorTally", "compare_layers", "compare_outputs", "verdict"]
+__all__ = ["Agreement", "ErrorTally", "compare_layers", "compare_outputs", "three_way", "verdict"]
 
 
 class ErrorTally:
@@ -162,6 +162,26 @@ def compare_layers(
         watch(exact, sample, [nodes[0][n] for n in names if n in nodes[0]], keep)
         watch(got, sample, [nodes[1][n] for n in names if n in nodes[1]], judge)
     return tallies
+
+
+def three_way(
+    exact: Sequence[Sequence[torch.Tensor]],
+    quantized: Sequence[Sequence[torch.Tensor]],
+    device: Sequence[Sequence[torch.Tensor]],
+) -> dict[str, Any]:
+    """Outputs of eager fp32, of the quantized program in PyTorch, and of the device, by call.
+
+    Tells apart what quantization costs (fp32 to quantized) from what code generation costs
+    (quantized to device), and says in words which it is.
+    """
+    quantization = compare_outputs(exact, quantized)
+    code = compare_outputs(quantized, device)
+    return {
+        "quantization": quantization.to_document(),
+        "code_generation": code.to_document(),
+        "end_to_end": compare_outputs(exact, device).to_document(),
+        "verdict": verdict(quantization, code),
+    }
 
 
 def verdict(quantization: Agreement, code: Agreement) -> str:

@@ -119,4 +119,5 @@ def _like(value: torch.Tensor) -> torch.Tensor:
 
 
 def _last_placeholder(module: fx.GraphModule) -> fx.Node:
-    return [n for n in module.graph.nodes if n.op == "placeholder"][-1]
+    last: fx.Node = [n for n in module.graph.nodes if n.op == "placeholder"][-1]
+    return last
