@@ -38,7 +38,7 @@ def main(folder: Path) -> int:
     except MemoryError:
         _failed(answer, "MemoryError", "", None, None)
         return 1
-    (answer / "missing.json").write_text(json.dumps(kept.missing), encoding="utf-8")
+    (answer / "missing.json").write_text(json.dumps({"missing": kept.missing}), encoding="utf-8")
     return 0
 
 

@@ -29,14 +29,16 @@ from torch.export import ExportedProgram
 from edgectl.errors import UnsupportedModelError
 from edgectl.records import ExampleCall, ExportedModel, TensorSpec
 from edgectl.sources.safe_program import checked_program
-from edgectl.sources.tensor_file import MalformedTensorFileError, read_tensors, write_tensors
+from edgectl.sources.tensor_file import read_tensors, write_tensors
 from edgectl.sources.tensors import from_tensor, to_tensor
+from edgectl.sources.untrusted_files import read_regular
 from edgectl_runner.contract import ContractError, from_document, to_document
 
 __all__ = ["read_model", "write_model"]
 
 _PROGRAM, _TENSORS, _RECORD = "program.json", "tensors.bin", "record.json"
-_TEXT_LIMIT = 512 << 20
+# As Python objects, hostile JSON takes some twenty times its size.
+_TEXT_LIMIT = 64 << 20
 _Literal = str | int | float | bool | None
 
 
@@ -155,9 +157,7 @@ def _check_targets(program: ExportedProgram) -> None:
 
 
 def _json(path: Path) -> Any:
-    if path.stat().st_size > _TEXT_LIMIT:
-        raise MalformedTensorFileError(f"{path.name} is too large")
-    return json.loads(path.read_bytes())
+    return json.loads(read_regular(path, _TEXT_LIMIT))
 
 
 def _tensor(array: np.ndarray, *, parameter: bool) -> torch.Tensor:

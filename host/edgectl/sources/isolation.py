@@ -25,6 +25,7 @@ from edgectl.sources.kinds import SourceKind
 from edgectl.sources.options import LoadOptions, options_to_document
 from edgectl.sources.source_file import SourceFile
 from edgectl.sources.tensor_file import write_tensors
+from edgectl.sources.untrusted_files import read_regular
 
 if TYPE_CHECKING:
     from edgectl.records import ExportedModel
@@ -46,7 +47,7 @@ def load_isolated(file: SourceFile, kind: SourceKind, options: LoadOptions) -> E
     """
     from edgectl.sources.handback import read_model
 
-    with tempfile.TemporaryDirectory(prefix="edgectl-load-") as name:
+    with tempfile.TemporaryDirectory(prefix="edgectl-load-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()
         _prepare(folder, file, kind, options)
         status, words = _run(folder)
@@ -55,8 +56,8 @@ def load_isolated(file: SourceFile, kind: SourceKind, options: LoadOptions) -> E
         if status != 0:
             raise _failure(file, status, answer, words)
         model = read_model(answer, digest=file.sha256)
-        missing = json.loads((answer / "missing.json").read_text(encoding="utf-8"))
-    if not missing:
+        missing = _told(answer / "missing.json").get("missing")
+    if not missing or not isinstance(missing, list):
         return model
     import dataclasses
 
@@ -85,8 +86,8 @@ def _prepare(folder: Path, file: SourceFile, kind: SourceKind, options: LoadOpti
 
 def _run(folder: Path) -> tuple[int, str]:
     """The child's exit status and its last words."""
-    log = folder / "log.txt"
-    with log.open("wb") as words:
+    # Read through the descriptor it was written through: the child may put anything else there.
+    with (folder / "log.txt").open("w+b") as words:
         child = subprocess.Popen(
             [sys.executable, "-I", str(Path(__file__).with_name("child.py")), str(folder)],
             stdin=subprocess.DEVNULL,
@@ -99,14 +100,14 @@ def _run(folder: Path) -> tuple[int, str]:
         )
         try:
             status = child.wait(timeout=_DEADLINE_S)
-        except BaseException:
+        except subprocess.TimeoutExpired:
+            status = -signal.SIGKILL
+        finally:
             # Ctrl-C and the deadline alike: nothing of it stays behind.
             _kill_group(child)
-            raise
-        _kill_group(child)
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _WORDS_KEPT))
-        return status, file.read().decode("utf-8", "replace")
+        size = words.seek(0, os.SEEK_END)
+        words.seek(max(0, size - _WORDS_KEPT))
+        return status, words.read().decode("utf-8", "replace")
 
 
 def _kill_group(child: subprocess.Popen[bytes]) -> None:
@@ -202,9 +203,7 @@ def _failure(file: SourceFile, status: int, answer: Path, words: str) -> Edgectl
 
 def _told(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > 1 << 20:
-            return {}
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(read_regular(path, 1 << 20))
     except (OSError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}

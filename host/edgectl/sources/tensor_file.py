@@ -18,9 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from edgectl.sources.untrusted_files import read_regular
+
 __all__ = ["MalformedTensorFileError", "read_tensors", "write_tensors"]
 
 _TABLE_LIMIT = 64 << 20
+_FILE_LIMIT = 64 << 30
 _INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 _PLAIN = _INTEGERS | {"bool", "float16", "float32", "float64", "complex64", "complex128"}
 
@@ -59,7 +62,10 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
     Raises:
         MalformedTensorFileError: the file is not one of these.
     """
-    data = path.read_bytes()
+    try:
+        data = read_regular(path, _FILE_LIMIT)
+    except OSError as error:
+        raise MalformedTensorFileError(str(error)) from error
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(_TABLE_LIMIT, len(data) - 8):
         raise MalformedTensorFileError("the table is longer than the file")

@@ -155,19 +155,31 @@ def test_a_loader_that_eats_or_dies_leaves_the_parent_alive(
     assert caught.value.next_step
 
 
-def test_what_the_child_leaves_is_not_believed(tmp_path: Path) -> None:
-    """Code in the model writes the answer itself: as a pickle, and as a program with a target."""
+@pytest.mark.parametrize(
+    ("program", "word"),
+    [
+        ("open(p, 'wb').write(pickle.dumps(1))", "not a plain program"),
+        ("os.symlink('/etc/passwd', p)", "not a plain program"),
+        ("os.mkfifo(p)", "no regular file"),
+    ],
+)
+def test_what_the_child_leaves_is_not_believed(tmp_path: Path, program: str, word: str) -> None:
+    """Code in the model writes the answer itself: a pickle, a link, a pipe without an end."""
     code = (
-        "import os, json, pickle, sys\n"
-        "answer = os.path.join(os.path.dirname(os.environ['TMPDIR']), 'answer')\n"
-        "open(answer + '/record.json', 'w').write(json.dumps({'name': 'x'}))\n"
-        "open(answer + '/program.json', 'wb').write(pickle.dumps(1))\n"
-        "open(answer + '/tensors.bin', 'wb').write(pickle.dumps(1))\n"
-        "open(answer + '/missing.json', 'w').write('[]')\n"
+        "import os, pickle\n"
+        "p = os.path.join(os.path.dirname(os.environ['TMPDIR']), 'answer', 'record.json')\n"
+        f"{program}\n"
         "os._exit(0)\n"
     )
-    with pytest.raises(UnsupportedModelError, match="not a plain program"):
+    with pytest.raises(UnsupportedModelError, match=word):
         load(hostile(tmp_path / "model.pt", code), trust=trusted(tmp_path))
+
+
+def test_a_loader_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "_DEADLINE_S", 8)
+    path = hostile(tmp_path / "model.pt", "import time; time.sleep(600)")
+    with pytest.raises(UnsupportedModelError, match="limit of time"):
+        load(path, trust=trusted(tmp_path))
 
 
 def test_nothing_of_the_child_stays_behind(tmp_path: Path) -> None:
