@@ -48,6 +48,8 @@ def _load(request: dict[str, Any], folder: Path, answer: Path) -> None:
     warnings.simplefilter("ignore")
     import torch
 
+    from edgectl.errors import UsageError
+
     torch.set_num_threads(request["threads"])
     from edgectl.sources.kinds import all_kinds
     from edgectl.sources.options import options_from_document
@@ -57,6 +59,12 @@ def _load(request: dict[str, Any], folder: Path, answer: Path) -> None:
     options = options_from_document(request["options"], read_tensors(folder / "inputs.bin"))
     kind = next(kind for kind in all_kinds() if kind.name == request["kind"])
     file = open_source(request["path"])
+    if file.sha256 != request["digest"]:
+        raise UsageError(
+            f"{file.path} changed while it was being loaded.",
+            cause="What was trusted are the bytes it held before.",
+            next_step="Start again when nothing writes to it.",
+        )
     loaded = kind.load(file, options)
     # Late, because these take seconds that a file which does not load need not cost.
     from edgectl.sources.assembling import assemble

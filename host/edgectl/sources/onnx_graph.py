@@ -73,8 +73,6 @@ class OnnxModule(nn.Module):
                 buffer = f"output_{len(self.fixed)}"
                 self.register_buffer(buffer, known[name].value.clone())
                 self.fixed[name] = buffer
-            elif name in known and name in self.input_names:
-                continue
         self._prune()
 
     def forward(self, *inputs: torch.Tensor) -> dict[str, Any]:
@@ -85,7 +83,7 @@ class OnnxModule(nn.Module):
             results = result if isinstance(result, tuple) else (result,)
             values.update(zip(writes, results, strict=False))
         return {
-            _key(name): getattr(self, self.fixed[name]) if name in self.fixed else values[name]
+            name: getattr(self, self.fixed[name]) if name in self.fixed else values[name]
             for name in self.output_names
         }
 
@@ -190,10 +188,6 @@ def _identity(source: str, target: str) -> Node:
         outputs=(target,),
         attributes={},
     )
-
-
-def _key(name: str) -> str:
-    return name
 
 
 def _static(value: torch.Tensor) -> Static:
