@@ -344,7 +344,12 @@ class mounted:  # noqa: N801 - a context manager
         return self._folder
 
     def __exit__(self, *_: object) -> None:
-        subprocess.run(["umount", self._folder], check=True)
+        # A process that was killed a moment ago may still have files open there.
+        for _attempt in range(50):
+            if subprocess.run(["umount", self._folder], capture_output=True).returncode == 0:
+                return
+            time.sleep(0.1)
+        subprocess.run(["umount", "--lazy", self._folder], check=True)
 
 
 class mounted_image:  # noqa: N801 - a context manager
@@ -409,13 +414,16 @@ def main() -> int:
         work = Path(folder)
         stages = make_stages(work)
         bundle = work / "new.edgectl"
-        injected(stages, work, survey, bundle, every)
-        random_kills(stages, work, survey, bundle, kills, dice)
-        if cuts and (why := can_cut_power(work)) is not None:
-            print(f"power cuts were not tried: {why}", file=sys.stderr)
-        elif cuts:
-            power_cuts(stages, work, survey, bundle, cuts, dice)
-        print(survey.table(stages))
+        try:
+            injected(stages, work, survey, bundle, every)
+            random_kills(stages, work, survey, bundle, kills, dice)
+            if cuts and (why := can_cut_power(work)) is not None:
+                print(f"power cuts were not tried: {why}", file=sys.stderr)
+            elif cuts:
+                power_cuts(stages, work, survey, bundle, cuts, dice)
+        finally:
+            # Hours of an interrupted long form are worth their numbers.
+            print(survey.table(stages))
     return 1 if any(survey.failed.values()) else 0
 
 
