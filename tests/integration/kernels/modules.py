@@ -21,6 +21,7 @@ class Module:
     def __init__(self, shape: tuple[int, ...], element: str) -> None:
         self.lines: list[str] = []
         self.count = 0
+        self.result = ""
         self.argument_type = self.tensor(shape, element)
         self.shapes: dict[str, tuple[tuple[int, ...], str]] = {"%x": (shape, element)}
 

@@ -66,7 +66,12 @@ def apply(
 
     context = ir.Context()
     with context, ir.Location.unknown():
-        parsed = ir.Module.parse(module)
+        try:
+            parsed = ir.Module.parse(module)
+        except ir.MLIRError:
+            # The compiler reads the same bytes next and says what is wrong with them.
+            choice = KernelChoice(dispatch="*", kernel="", reason="the module cannot be read")
+            return KernelResult(module=module, object_dir=object_dir, flags=(), choices=(choice,))
         choices: list[KernelChoice] = []
         attribute: str | None = None
         names: set[str] = set()
