@@ -3,7 +3,8 @@
 The cost of a layer is the noise that it alone puts on the outputs. Noise of different layers
 adds up nearly independently, so layers are given back to float in the order of noise per
 multiply-accumulate, and the shortest such list that keeps the budget is found by bisection; each
-candidate on the way is a real, fully rounded model, measured on the evaluation data.
+candidate on the way is a real model, measured on the evaluation data. At the end, layers that
+turn out not to be needed become integer again.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ __all__ = ["Budget", "search"]
 
 _SENSITIVITY_SAMPLES = 4
 _MOST_SAMPLES = 256
+_MOST_TRIALS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +53,7 @@ def search(
 
     samples = list(islice(iter(data), _MOST_SAMPLES))
     exact = [outputs_of(bench.module, s) for s in samples]
-    measured: dict[int, tuple[bool, Candidate, dict[str, Any]]] = {}
+    measured: dict[tuple[str, ...], tuple[bool, Candidate, dict[str, Any]]] = {}
     # The weights of the all-integer plan serve every candidate, so that only the choice of
     # float layers differs between them.
     rounded = bench.rounded(make_plan(bench.module, bench.recipe))
@@ -59,9 +61,9 @@ def search(
     order = [entry["node"] for entry in costs]
     float_metric = budget.metric(lambda *x: outputs_of(bench.module, x)) if budget.metric else None
 
-    def measure(count: int) -> bool:
-        if count not in measured:
-            candidate = bench.candidate(order[:count], rounded=rounded)
+    def measure(names: tuple[str, ...]) -> bool:
+        if names not in measured:
+            candidate = bench.candidate(names, rounded=rounded)
             fast = for_evaluation(candidate.module)
             found = compare_outputs(exact, (outputs_of(fast, s) for s in samples))
             drop = None if found.top1 is None else 100.0 - found.top1
@@ -72,24 +74,48 @@ def search(
                 good = drop is not None and drop <= budget.max_drop + 1e-9
             if budget.min_sqnr is not None:
                 good = good and found.mean_sqnr_db >= budget.min_sqnr
-            seen = {"drop": drop, "mean_sqnr_db": found.mean_sqnr_db, "float_layers": count}
-            measured[count] = (good, candidate, seen)
+            seen = {"drop": drop, "mean_sqnr_db": found.mean_sqnr_db, "float_layers": len(names)}
+            measured[names] = (good, candidate, seen)
             bench.progress("keep layers in float", len(measured), None)
-        return measured[count][0]
+        return measured[names][0]
 
     low, high = -1, 0
-    while not measure(high):
+    while not measure(tuple(order[:high])):
         if high == len(order):
             raise UnsupportedModelError(
                 "The accuracy budget cannot be kept: "
-                f"{measured[high][2]} with no integer layer left.",
+                f"{measured[tuple(order)][2]} with no integer layer left.",
                 cause="The metric gives other numbers for the same model, or the budget is < 0.",
             )
         low, high = high, min(len(order), max(1, 2 * high))
     while high - low > 1:
         middle = (low + high) // 2
-        if measure(middle):
+        if measure(tuple(order[:middle])):
             high = middle
         else:
             low = middle
-    return measured[high][1], costs
+    macs = {entry["node"]: entry["macs"] for entry in costs}
+    kept = _give_back(tuple(order[:high]), macs, measure)
+    return measured[kept][1], costs
+
+
+def _give_back(
+    kept: tuple[str, ...], macs: dict[str, int], measure: Callable[[tuple[str, ...]], bool]
+) -> tuple[str, ...]:
+    """Makes layers integer again, the largest first, as long as the budget holds.
+
+    A layer alone costs more than giving it back saves when its neighbours already pass int8
+    values on, so the list that bisection finds is longer than it must be.
+    """
+    chunk, start, trials = max(1, len(kept) // 2), 0, 0
+    ordered = sorted(kept, key=lambda name: -macs[name])
+    while start < len(ordered) and trials < _MOST_TRIALS:
+        without = ordered[:start] + ordered[start + chunk :]
+        trials += 1
+        if measure(tuple(without)):
+            ordered = without
+        elif chunk > 1:
+            chunk = max(1, chunk // 2)
+        else:
+            start += 1
+    return tuple(ordered)
