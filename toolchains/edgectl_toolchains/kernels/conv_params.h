@@ -104,6 +104,15 @@ INLINE void advance(const struct conv_params *p, struct pixel *at) {
   ++at->image;
 }
 
+/* So many output pixels on along the line, of which `left` remain; then the next line. */
+INLINE void advance_strip(const struct conv_params *p, struct pixel *at, int32_t pixels, int32_t left) {
+  at->x += (pixels - 1) * p->stride_w;
+  if (pixels == left)
+    advance(p, at);
+  else
+    at->x += p->stride_w;
+}
+
 /* One row of a kernel: `count` pointers to neighbouring input columns (`dilation_w` apart), `step`
  * entries of `to` between them; the padding row for those outside. */
 INLINE void point_row(const struct conv_params *p, const uint8_t *in, const uint8_t *pad, struct pixel at,

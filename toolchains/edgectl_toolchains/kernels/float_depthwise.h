@@ -178,12 +178,11 @@ INLINE void run_depthwise(const uint8_t *in, const uint8_t *blob, uint8_t *out, 
 #else
   const int strips = 0;
 #endif
-  const int32_t spare = strips ? p->out_w : 1;
-  for (int32_t row = (int32_t)group * p->rows_per_group; row < end;) {
-    const struct pixel at = locate(p, row);
-    const int32_t in_line = (at.x + p->pad_left) / p->stride_w; /* the pixel's column */
-    int32_t pixels = 1;
-    if (strips) pixels = least(least(STRIP, spare - in_line), end - row);
+  int32_t row = (int32_t)group * p->rows_per_group;
+  struct pixel at = locate(p, row);
+  int32_t left = p->out_w - row % p->out_w; /* pixels of this line still to come */
+  while (row < end) {
+    const int32_t pixels = strips ? least(least(STRIP, left), end - row) : 1;
     const int32_t columns = strips ? (pixels - 1) * p->stride_w + p->k_w : p->k_w;
     for (int32_t ky = 0; ky < p->k_h; ++ky)
       point_row(p, in, pad, at, ky, columns, sizeof(SCALAR), table + ky * columns, 1);
@@ -195,5 +194,7 @@ INLINE void run_depthwise(const uint8_t *in, const uint8_t *blob, uint8_t *out, 
 #endif
       one_pixel(p, blob, table, 0, to);
     row += pixels;
+    advance_strip(p, &at, pixels, left);
+    left = left == pixels ? p->out_w : left - pixels;
   }
 }

@@ -135,14 +135,16 @@ KERNEL void edgectl_i8_depthwise_dot(const uint8_t *in, size_t in_at, const uint
   const uint8_t *pad = blob + p->pad_at, *table[MAX_COLUMNS];
   const int32_t end = least(((int32_t)group + 1) * p->rows_per_group, p->rows);
   int32_t row = (int32_t)group * p->rows_per_group;
+  struct pixel at = locate(p, row);
+  int32_t left = p->out_w - row % p->out_w; /* pixels of this line still to come */
   while (row < end) {
-    const struct pixel at = locate(p, row);
-    const int32_t column = (at.x + p->pad_left) / p->stride_w;
-    const int32_t pixels = least(least(STRIP, p->out_w - column), end - row);
+    const int32_t pixels = least(least(STRIP, left), end - row);
     const int32_t columns = (pixels - 1) * p->stride_w + p->k_w;
     for (int32_t ky = 0; ky < p->k_h; ++ky)
       point_row(p, in, pad, at, ky, columns, 1, table + ky * columns, 1);
     run_strip(p, blob, table, pixels, out + out_at + (size_t)row * p->out_c);
     row += pixels;
+    advance_strip(p, &at, pixels, left);
+    left = left == pixels ? p->out_w : left - pixels;
   }
 }

@@ -1,0 +1,144 @@
+"""Packing: every weight lands where a kernel looks for it, and limits are proven, not hoped for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgectl.codegen.kernels.blob import (
+    Layout,
+    fits_narrow,
+    pack_columns,
+    pack_depthwise,
+    pack_panels,
+    plan,
+)
+from edgectl.codegen.kernels.shapes import Activation, Convolution, Geometry, Requantization
+
+MLAL = Layout(tile_rows=4, tile_cols=16, least_cols=8, interleave=2, depth_step=8, element_bytes=1)
+FLOAT = Layout(tile_rows=8, tile_cols=8, least_cols=8, interleave=1, depth_step=4, element_bytes=4)
+
+
+def _convolution(out_c: int, k: int, in_c: int, size: int = 6, element: str = "i8") -> Convolution:
+    rng = np.random.default_rng(out_c * 100 + k * 10 + in_c)
+    dtype = np.int8 if element == "i8" else np.float32
+    weights = rng.integers(-127, 128, (out_c, k, k, in_c)).astype(dtype)
+    return Convolution(
+        element=element,
+        geometry=Geometry(
+            batch=1,
+            in_h=size,
+            in_w=size,
+            in_c=in_c,
+            out_h=size,
+            out_w=size,
+            out_c=out_c,
+            k_h=k,
+            k_w=k,
+            pad_top=k // 2,
+            pad_left=k // 2,
+        ),
+        weights=weights,
+        bias=np.zeros(out_c, np.int32 if element == "i8" else np.float32),
+        epilogue=Requantization(
+            scale=np.full(out_c, 1e-3, np.float32), zero_point=0, low=-128, high=127
+        )
+        if element == "i8"
+        else Activation(),
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(out_c=st.integers(1, 40), k=st.sampled_from([1, 3]), in_c=st.integers(1, 20))
+def test_panels_hold_each_weight_once_and_zeros_elsewhere(out_c, k, in_c):
+    conv = _convolution(out_c, k, in_c)
+    split = plan(conv, MLAL, cores=4)
+    packed = np.frombuffer(pack_panels(conv.weights, MLAL, split), np.int8)
+    flat = conv.weights.reshape(out_c, split.taps, -1)
+    at = 0
+    for first in range(0, out_c, 16):
+        width = 8 if out_c - first <= 8 else 16
+        panel = packed[at : at + width * split.taps * split.depth]
+        panel = panel.reshape(split.taps, split.depth // 2, width, 2)
+        at += panel.size
+        for c in range(width):
+            for tap in range(split.taps):
+                row = panel[tap, :, c].reshape(-1)
+                known = flat[first + c, tap] if first + c < out_c else np.zeros(0, np.int8)
+                assert np.array_equal(row[: known.size], known)
+                assert not row[known.size :].any()
+    assert at == packed.size
+
+
+def test_depthwise_and_column_packing_put_taps_side_by_side():
+    weights = np.arange(1, 1 + 5 * 5 * 8, dtype=np.int16).astype(np.int8).reshape(5, 5, 8)
+    columns = np.frombuffer(pack_columns(weights), np.int8)
+    assert np.array_equal(columns[:160].reshape(5, 8, 4)[2, 3], weights[:4, 2, 3])
+    assert np.array_equal(columns[160:].reshape(5, 8)[4], weights[4, 4])
+    layout = Layout(
+        tile_rows=4, tile_cols=16, least_cols=16, interleave=1, depth_step=1, element_bytes=1
+    )
+    packed = np.frombuffer(pack_depthwise(weights, layout), np.int8).reshape(1, 25, 16)
+    assert np.array_equal(packed[0, 7, :8], weights[1, 2])
+    assert not packed[0, :, 8:].any()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(1, 120),
+    out_c=st.integers(1, 1300),
+    in_c=st.sampled_from([3, 8, 64, 960]),
+    k=st.sampled_from([1, 3]),
+    cores=st.integers(1, 4),
+)
+def test_the_grid_covers_every_output_once(rows, out_c, in_c, k, cores):
+    conv = Convolution(
+        element="f32",
+        geometry=Geometry(
+            batch=1,
+            in_h=1,
+            in_w=rows,
+            in_c=in_c,
+            out_h=1,
+            out_w=rows,
+            out_c=out_c,
+            k_h=k,
+            k_w=k,
+            pad_top=k // 2,
+            pad_left=k // 2,
+        ),
+        weights=np.zeros((1, 1, 1, 1), np.float32),
+        bias=np.zeros(1, np.float32),
+        epilogue=Activation(),
+    )
+    split = plan(conv, FLOAT, cores=cores)
+    if split is None:
+        pytest.skip("a row that does not fit the stack buffer")
+    assert split.cols_per_group % FLOAT.tile_cols == 0 or split.col_groups == 1
+    row_groups = split.groups // split.col_groups
+    assert row_groups * split.col_groups == split.groups
+    assert (row_groups - 1) * split.rows_per_group < rows <= row_groups * split.rows_per_group
+    assert (split.col_groups - 1) * split.cols_per_group < out_c
+    assert out_c <= split.col_groups * split.cols_per_group
+    assert split.block_rows * split.taps <= 1024
+    if split.mode == 2:
+        assert split.block_rows * split.depth * 4 <= 16384
+
+
+def test_the_narrow_form_is_used_only_when_no_input_can_leave_its_range():
+    small = _convolution(8, 1, 16)
+    assert fits_narrow(small)
+    deep = _convolution(8, 3, 512)  # 4608 * 127 * 128 is beyond 2**22 for these weights
+    assert not fits_narrow(deep)
+    steep = Convolution(
+        element="i8",
+        geometry=small.geometry,
+        weights=small.weights,
+        bias=small.bias,
+        epilogue=Requantization(
+            scale=np.full(8, 1.0, np.float32), zero_point=0, low=-128, high=127
+        ),
+    )
+    assert not fits_narrow(steep)
