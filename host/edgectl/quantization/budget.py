@@ -118,4 +118,5 @@ def _give_back(
             chunk = max(1, chunk // 2)
         else:
             start += 1
-    return tuple(ordered)
+    # In the order of ``kept`` when nothing was given back: that is what was measured.
+    return kept if len(ordered) == len(kept) else tuple(ordered)

@@ -168,3 +168,12 @@ def test_a_budget_keeps_the_worst_layers_float_and_holds():
     assert result.report["against_float"]["mean_sqnr_db"] >= wanted
     assert 0 < result.report["integer_macs_share"] < 1
     assert result.report["costs"]
+
+
+def test_giving_nothing_back_returns_the_list_that_was_measured():
+    from edgectl.quantization.budget import _give_back
+
+    kept = ("small", "large", "middle")
+    macs = {"small": 1, "middle": 5, "large": 9}
+    assert _give_back(kept, macs, lambda names: False) == kept
+    assert _give_back(kept, macs, lambda names: "small" in names) == ("small",)
