@@ -27,6 +27,7 @@ _LAYERS: dict[Any, int] = {
     aten.conv2d.default: 0,
     aten.conv2d.padding: 0,
     aten.conv3d.default: 0,
+    aten.convolution.default: 0,  # what the three become when decomposed
     aten.linear.default: 0,
 }
 _NORMS = {
@@ -87,6 +88,8 @@ def fold_batch_norms(module: fx.GraphModule) -> int:
             continue
         if layer.target not in _LAYERS or len(layer.users) != 1:
             continue
+        if layer.target is aten.convolution.default and layer.args[6]:
+            continue  # transposed: output channels are elsewhere in the weight
         if layer.target is aten.linear.default and layer.meta["val"].dim() != 2:
             continue  # BatchNorm1d on [N, C, L] normalises another axis than the linear layer's
         count += _fold(module, layer, value, constants)

@@ -1,0 +1,33 @@
+"""Rewrites of the pure FX graph before it is imported: one per file, their order here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import fx
+
+from edgectl.lowering.legalisation.batch_norm import rewrite_batch_norms
+from edgectl.lowering.legalisation.copies import drop_copies
+from edgectl.lowering.legalisation.grouped_conv3d import split_grouped_conv3d
+from edgectl.lowering.legalisation.negative_pad import crop_negative_pads
+from edgectl.lowering.legalisation.pooling import rewrite_pools
+from edgectl.lowering.legalisation.unsigned_inputs import read_unsigned
+
+__all__ = ["REWRITES", "legalise"]
+
+REWRITES: tuple[Callable[[fx.GraphModule], int], ...] = (
+    rewrite_batch_norms,
+    read_unsigned,
+    rewrite_pools,
+    crop_negative_pads,
+    split_grouped_conv3d,
+    drop_copies,
+)
+
+
+def legalise(module: fx.GraphModule) -> None:
+    """Applies every rewrite, in order, in place."""
+    for rewrite in REWRITES:
+        if rewrite(module):
+            module.graph.eliminate_dead_code()
+            module.recompile()
