@@ -45,7 +45,7 @@ def import_graph(module: fx.GraphModule, *, function: str) -> Any:
     """The graph as one function of a new MLIR module, in the torch dialect."""
     from torch_mlir import ir
     from torch_mlir.dialects import torch as torch_dialect
-    from torch_mlir.extras.fx_importer import FxImporter
+    from torch_mlir.extras.fx_importer import FxImporter, GraphNodeImporter
     from torch_mlir.passmanager import PassManager
 
     context = ir.Context()
@@ -56,7 +56,17 @@ def import_graph(module: fx.GraphModule, *, function: str) -> Any:
     for index, node in enumerate(module.graph.nodes):
         name = f"{module_path(node)}|{node.target}".replace('"', "'")
         node.meta["stack_trace"] = f'File "{name}", line {index},'
-    importer = FxImporter(context=context)
+
+    class NodeImporter(GraphNodeImporter):  # type: ignore[misc]
+        """Reads a constant once; upstream imports it again at its second use and then asserts."""
+
+        def _import_argument(self, loc: Any, arg: Any, expected_jit_type: Any = None) -> Any:
+            if isinstance(arg, fx.Node) and arg.op == "get_attr" and (arg, 0) in self._v:
+                with loc:
+                    return self._convert_type(self.resolve_node_value(arg), expected_jit_type)
+            return super()._import_argument(loc, arg, expected_jit_type)
+
+    importer = FxImporter(context=context, graph_node_importer_cls=NodeImporter)
     with quiet():
         importer.import_stateless_graph(module.graph, func_name=function)
     return importer.module
@@ -80,7 +90,11 @@ def run_pipeline(module: Any, *pipelines: str) -> None:
         match = re.search(r"(?:operation|op) '([\w.]+)'|'([\w.]+)' op", text)
         where = re.search(r'"([^"|]*)\|([^"]*)"', str(diagnostic.location))
         if match:
-            refused.append((where.group(1) if where else "", match.group(1) or match.group(2)))
+            name = match.group(1) or match.group(2)
+            spelled = re.search(r'name = "([\w.]+)"', text)  # an operator torch-mlir does not know
+            if name == "torch.operator" and spelled:
+                name = spelled.group(1)
+            refused.append((where.group(1) if where else "", name))
         return True
 
     context = module.context

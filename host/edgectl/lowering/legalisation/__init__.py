@@ -11,17 +11,21 @@ from edgectl.lowering.legalisation.copies import drop_copies
 from edgectl.lowering.legalisation.grouped_conv3d import split_grouped_conv3d
 from edgectl.lowering.legalisation.negative_pad import crop_negative_pads
 from edgectl.lowering.legalisation.pooling import rewrite_pools
+from edgectl.lowering.legalisation.resizing import rewrite_resizes
+from edgectl.lowering.legalisation.respelling import respell
 from edgectl.lowering.legalisation.unsigned_inputs import read_unsigned
 
 __all__ = ["REWRITES", "legalise"]
 
 REWRITES: tuple[Callable[[fx.GraphModule], int], ...] = (
+    drop_copies,
     rewrite_batch_norms,
     read_unsigned,
+    rewrite_resizes,
     rewrite_pools,
     crop_negative_pads,
     split_grouped_conv3d,
-    drop_copies,
+    respell,
 )
 
 
