@@ -45,4 +45,4 @@ def _mode_of(node: fx.Node) -> Any:
 def _fake(value: Any, mode: Any) -> Any:
     if mode is None or not isinstance(value, torch.Tensor) or hasattr(value, "fake_mode"):
         return value
-    return mode.from_tensor(value)
+    return mode.from_tensor(value, static_shapes=True)

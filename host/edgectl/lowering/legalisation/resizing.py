@@ -8,6 +8,7 @@ a strided slice or a constant gather.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -107,7 +108,8 @@ def _products(
         order = [*(d for d in range(rank) if d != axis), axis]
         moved = x if axis == rank - 1 else emit(node, aten.permute.default, x, order)
         shape = list(moved.meta["val"].shape)
-        rows = emit(node, aten.view.default, _dense(node, moved), [-1, shape[-1]])
+        flat = [math.prod(shape[:-1]), shape[-1]]
+        rows = emit(node, aten.view.default, _dense(node, moved), flat)
         product = emit(node, aten.mm.default, rows, weight)
         x = emit(node, aten.view.default, product, [*shape[:-1], matrix.shape[0]])
         if axis != rank - 1:
