@@ -1,7 +1,7 @@
 """Writes the JSON schemas of the documents that leave edgectl, from the contract's records.
 
-    generate_schemas.py            rewrites host/edgectl/schemas/*.schema.json
-    generate_schemas.py --check    fails when a file is not what it would write
+generate_schemas.py            rewrites host/edgectl/schemas/*.schema.json
+generate_schemas.py --check    fails when a file is not what it would write
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The stages in order; nothing else.
 
-    build   source -> ExportedModel -> [QuantizedModel] -> LoweredModule -> CompiledModule -> Bundle
-    deploy  Bundle -> device -> Deployment
+build   source -> ExportedModel -> [QuantizedModel] -> LoweredModule -> CompiledModule -> Bundle
+deploy  Bundle -> device -> Deployment
 """
 
 from __future__ import annotations

@@ -65,8 +65,11 @@ def target_names() -> tuple[str, ...]:
     """Names of all targets, sorted."""
     folder = files(__name__) / "targets"
     return tuple(
-        sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir()
-               if entry.name.endswith(".toml"))
+        sorted(
+            entry.name.removesuffix(".toml")
+            for entry in folder.iterdir()
+            if entry.name.endswith(".toml")
+        )
     )
 
 

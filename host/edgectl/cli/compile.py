@@ -21,15 +21,22 @@ __all__ = ["command"]
 
 @click.command("compile")
 @build_options
-@click.option("-o", "--output", "path", type=click.Path(path_type=Path, dir_okay=False),
-              help="Bundle to write (default: MODEL-TARGET.edgectl here).")
+@click.option(
+    "-o",
+    "--output",
+    "path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Bundle to write (default: MODEL-TARGET.edgectl here).",
+)
 @output_options
 def command(*, output: Output, path: Path | None, **options: Any) -> None:
     """Compile MODEL into a bundle, without any device.
 
     MODEL is a file, or a Python factory as package.module:function or file.py:function.
     """
-    file = path or Path(f"{Path(options['model'].split(':')[0]).stem}-{options['target']}{BUNDLE_SUFFIX}")
+    file = path or Path(
+        f"{Path(options['model'].split(':')[0]).stem}-{options['target']}{BUNDLE_SUFFIX}"
+    )
     bundle, compiled = build_from_options(file, output, **options)
     document = {"bundle": bundle_document(bundle), "cached": compiled.cached}
 

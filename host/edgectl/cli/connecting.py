@@ -71,7 +71,9 @@ def _emulator(output: Output, target: str) -> Device:
 
 def _ask(prompt: str) -> str | None:
     try:
-        answer: str = click.prompt(prompt, hide_input=True, err=True, default="", show_default=False)
+        answer: str = click.prompt(
+            prompt, hide_input=True, err=True, default="", show_default=False
+        )
     except click.Abort:
         return None
     return answer or None

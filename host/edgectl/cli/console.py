@@ -71,8 +71,13 @@ class Output:
         if not self.animated:
             yield None
             return
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-        from rich.progress import TransferSpeedColumn
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TransferSpeedColumn,
+        )
 
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
         with Progress(*columns, TransferSpeedColumn(), console=_console(stderr=True)) as bar:
@@ -85,7 +90,7 @@ def fail(error: EdgectlError, *, as_json: bool) -> int:
     if as_json:
         body = {
             "code": error.exit_code,
-            "kind": type(error).__name__.lstrip("_"),
+            "kind": type(error).__name__.removeprefix("_"),
             "message": error.message,
             "cause": error.cause,
             "next_step": error.next_step,

@@ -33,10 +33,17 @@ __all__ = ["command"]
 @build_options
 @device_option
 @timing_options
-@click.option("--output", "outputs", type=click.Path(path_type=Path, dir_okay=False),
-              help="Save the device's outputs to this .npz file.")
-@click.option("--labels", type=click.Path(path_type=Path, exists=True, dir_okay=False),
-              help="One class name per line, to print the best five.")
+@click.option(
+    "--output",
+    "outputs",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Save the device's outputs to this .npz file.",
+)
+@click.option(
+    "--labels",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="One class name per line, to print the best five.",
+)
 @output_options
 def command(
     *,
@@ -58,8 +65,13 @@ def command(
     with (
         tempfile.TemporaryDirectory(prefix="edgectl-") as folder,
         # The device first: a wrong address should not cost a compilation.
-        connected(device, output, accept_new_host_key=accept_new_host_key,
-                  ssh_timeout_s=ssh_timeout_s, target=options["target"]) as remote,
+        connected(
+            device,
+            output,
+            accept_new_host_key=accept_new_host_key,
+            ssh_timeout_s=ssh_timeout_s,
+            target=options["target"],
+        ) as remote,
     ):
         bundle = _bundle(Path(folder), output, options)
         done = deploy(bundle, remote, timing=timing, settings=settings, hooks=hooks_of(output))
@@ -90,7 +102,9 @@ def _save(path: Path, data: bytes) -> None:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
 
 
-def _document(bundle: Bundle, done: Deployment, error: OutputMismatchError | None) -> dict[str, Any]:
+def _document(
+    bundle: Bundle, done: Deployment, error: OutputMismatchError | None
+) -> dict[str, Any]:
     return {
         "model": bundle.manifest.name,
         "target": bundle.manifest.target,

@@ -54,9 +54,7 @@ def add(
     parse_destination(destination)
     if target is not None:
         load_target_or_fail(target)
-    entry = _inventory().add(
-        name, destination, target=target, default=as_default, replace=replace
-    )
+    entry = _inventory().add(name, destination, target=target, default=as_default, replace=replace)
     note = " (default)" if entry.is_default else ""
     output.result(
         {"device": dataclasses.asdict(entry)},
@@ -107,10 +105,19 @@ def default(*, output: Output, name: str) -> None:
 
 @command.command("facts")
 @click.argument("device", required=False)
-@click.option("--accept-new-host-key", is_flag=True,
-              help="Remember the key of a device seen for the first time.")
-@click.option("--ssh-timeout", "ssh_timeout_s", type=float, default=15.0, show_default=True,
-              help="Seconds to wait for the device to answer at each step.")
+@click.option(
+    "--accept-new-host-key",
+    is_flag=True,
+    help="Remember the key of a device seen for the first time.",
+)
+@click.option(
+    "--ssh-timeout",
+    "ssh_timeout_s",
+    type=float,
+    default=15.0,
+    show_default=True,
+    help="Seconds to wait for the device to answer at each step.",
+)
 @target_option
 @output_options
 def facts(

@@ -24,10 +24,19 @@ _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "unknown": "mag
 @click.command("doctor")
 @click.argument("device", required=False)
 @click.option("--target", default=None, help="Also check that code for this board runs there.")
-@click.option("--accept-new-host-key", is_flag=True,
-              help="Remember the key of a device seen for the first time.")
-@click.option("--ssh-timeout", "ssh_timeout_s", type=float, default=15.0, show_default=True,
-              help="Seconds to wait for the device to answer at each step.")
+@click.option(
+    "--accept-new-host-key",
+    is_flag=True,
+    help="Remember the key of a device seen for the first time.",
+)
+@click.option(
+    "--ssh-timeout",
+    "ssh_timeout_s",
+    type=float,
+    default=15.0,
+    show_default=True,
+    help="Seconds to wait for the device to answer at each step.",
+)
 @output_options
 def command(
     *,

@@ -78,24 +78,28 @@ def _run(arguments: list[str]) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.ClickException as error:
-        hint = error.ctx.command_path + " --help" if isinstance(error, click.UsageError) and error.ctx else None
+        hint = (
+            error.ctx.command_path + " --help"
+            if isinstance(error, click.UsageError) and error.ctx
+            else None
+        )
         return fail(UsageError(error.format_message(), next_step=hint), as_json=as_json)
     except EdgectlError as error:
         if debug:
             traceback.print_exc()
         return fail(error, as_json=as_json)
     except (KeyboardInterrupt, click.Abort):
-        return fail(_Interrupted("Interrupted."), as_json=as_json)
+        return fail(_InterruptedError("Interrupted."), as_json=as_json)
     except BrokenPipeError:
         sys.stderr.close()  # keeps the interpreter from complaining about the pipe at exit
         return 0
-    except Exception as error:  # noqa: BLE001 - the one place that must not let anything through
+    except Exception as error:
         if debug:
             raise
         return fail(_internal(error), as_json=as_json)
 
 
-class _Interrupted(EdgectlError):
+class _InterruptedError(EdgectlError):
     exit_code = 130
 
 

@@ -63,12 +63,22 @@ def target_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def device_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """``--device`` and how its key is judged."""
     for option in (
-        click.option("--accept-new-host-key", is_flag=True,
-                     help="Remember the key of a device seen for the first time."),
-        click.option("--ssh-timeout", "ssh_timeout_s", type=float, default=15.0, show_default=True,
-                     help="Seconds to wait for the device to answer at each step."),
-        click.option("--device", envvar="EDGECTL_DEVICE",
-                     help="Name, user@host[:port], or `emulator`."),
+        click.option(
+            "--accept-new-host-key",
+            is_flag=True,
+            help="Remember the key of a device seen for the first time.",
+        ),
+        click.option(
+            "--ssh-timeout",
+            "ssh_timeout_s",
+            type=float,
+            default=15.0,
+            show_default=True,
+            help="Seconds to wait for the device to answer at each step.",
+        ),
+        click.option(
+            "--device", envvar="EDGECTL_DEVICE", help="Name, user@host[:port], or `emulator`."
+        ),
     ):
         function = option(function)
     return function
@@ -77,13 +87,24 @@ def device_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The model and how it is loaded."""
     for option in (
-        click.option("--trust-model", is_flag=True,
-                     help="This file may run code while it is loaded."),
-        click.option("--input", "inputs", multiple=True, metavar="FILE",
-                     type=click.Path(path_type=Path),
-                     help="Input to compare and time with: .npy, .npz or an image (repeatable)."),
-        click.option("--input-spec", "input_specs", multiple=True, metavar="SPEC",
-                     help="Shape and dtype of an input, as 1x3x224x224xf32 (repeatable)."),
+        click.option(
+            "--trust-model", is_flag=True, help="This file may run code while it is loaded."
+        ),
+        click.option(
+            "--input",
+            "inputs",
+            multiple=True,
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="Input to compare and time with: .npy, .npz or an image (repeatable).",
+        ),
+        click.option(
+            "--input-spec",
+            "input_specs",
+            multiple=True,
+            metavar="SPEC",
+            help="Shape and dtype of an input, as 1x3x224x224xf32 (repeatable).",
+        ),
         click.argument("model"),
     ):
         function = option(function)
@@ -93,14 +114,28 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """How a model becomes a bundle."""
     for option in (
-        click.option("--no-kernels", is_flag=True,
-                     help="Only the compiler's own code, none of our NEON kernels."),
-        click.option("--flag", "compiler_flags", multiple=True, metavar="FLAG",
-                     help="One more flag for iree-compile (repeatable)."),
-        click.option("--strict-tosa", is_flag=True,
-                     help="Refuse the model if any operation must leave TOSA."),
-        click.option("--dialect", type=click.Choice(["auto", "tosa", "linalg", "stablehlo", "torch"]),
-                     default="auto", show_default=True, help="Dialect handed to IREE."),
+        click.option(
+            "--no-kernels",
+            is_flag=True,
+            help="Only the compiler's own code, none of our NEON kernels.",
+        ),
+        click.option(
+            "--flag",
+            "compiler_flags",
+            multiple=True,
+            metavar="FLAG",
+            help="One more flag for iree-compile (repeatable).",
+        ),
+        click.option(
+            "--strict-tosa", is_flag=True, help="Refuse the model if any operation must leave TOSA."
+        ),
+        click.option(
+            "--dialect",
+            type=click.Choice(["auto", "tosa", "linalg", "stablehlo", "torch"]),
+            default="auto",
+            show_default=True,
+            help="Dialect handed to IREE.",
+        ),
         target_option,
         source_options,
     ):

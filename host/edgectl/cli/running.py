@@ -21,13 +21,31 @@ __all__ = ["print_report", "timing_options"]
 def timing_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """How a run is timed; the command gets a `Timing` as ``timing``."""
 
-    @click.option("--iterations", type=click.IntRange(min=1), default=20, show_default=True,
-                  help="Timed calls, at least.")
-    @click.option("--warmup", "warmup_iterations", type=click.IntRange(min=0), default=3,
-                  show_default=True, help="Calls before timing begins.")
-    @click.option("--min-seconds", type=click.FloatRange(min=0), default=0.0, show_default=True,
-                  help="Go on timing for at least this long.")
-    @click.option("--threads", type=click.IntRange(min=1), help="Worker threads (default: all cores).")
+    @click.option(
+        "--iterations",
+        type=click.IntRange(min=1),
+        default=20,
+        show_default=True,
+        help="Timed calls, at least.",
+    )
+    @click.option(
+        "--warmup",
+        "warmup_iterations",
+        type=click.IntRange(min=0),
+        default=3,
+        show_default=True,
+        help="Calls before timing begins.",
+    )
+    @click.option(
+        "--min-seconds",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        show_default=True,
+        help="Go on timing for at least this long.",
+    )
+    @click.option(
+        "--threads", type=click.IntRange(min=1), help="Worker threads (default: all cores)."
+    )
     @click.option("--cpu-affinity", metavar="CPUS", help="Cores to run on, as 0,1 or 2-3.")
     @functools.wraps(function)
     def wrapped(
@@ -57,8 +75,9 @@ def _cpus(text: str) -> tuple[int, ...]:
             first, _, last = part.partition("-")
             cpus.extend(range(int(first), int(last or first) + 1))
     except ValueError:
-        raise click.BadParameter(f"{text!r} is not a list of cores like 0,1 or 2-3",
-                                 param_hint="--cpu-affinity") from None
+        raise click.BadParameter(
+            f"{text!r} is not a list of cores like 0,1 or 2-3", param_hint="--cpu-affinity"
+        ) from None
     if not cpus:
         raise click.BadParameter(f"{text!r} names no core", param_hint="--cpu-affinity")
     return tuple(cpus)
@@ -68,24 +87,43 @@ def print_report(console: Console, report: RunReport, *, emulated: bool) -> None
     """The comparison with PyTorch first; a latency only when it holds."""
     from rich.table import Table
 
-    table = Table("output", "call", "max abs error", "relative", "cosine", "SQNR dB", "top-1", "",
-                  title="Compared with eager PyTorch")
+    table = Table(
+        "output",
+        "call",
+        "max abs error",
+        "relative",
+        "cosine",
+        "SQNR dB",
+        "top-1",
+        "",
+        title="Compared with eager PyTorch",
+    )
     for c in report.comparisons:
         table.add_row(
-            c.name, str(c.call), f"{c.max_absolute_error:.3g}", f"{c.max_relative_error:.2g}",
-            _number(c.cosine, "{:.6f}"), _number(c.sqnr_db, "{:.1f}"),
-            _number(c.top1_agreement, "{:.0%}"), "ok" if c.passed else f"WRONG: {c.reason or ''}",
+            c.name,
+            str(c.call),
+            f"{c.max_absolute_error:.3g}",
+            f"{c.max_relative_error:.2g}",
+            _number(c.cosine, "{:.6f}"),
+            _number(c.sqnr_db, "{:.1f}"),
+            _number(c.top1_agreement, "{:.0%}"),
+            "ok" if c.passed else f"WRONG: {c.reason or ''}",
         )
     console.print(table)
     if report.latency is None:
         return
     latency = report.latency
     title = "Latency (emulated: latency is not a Pi's)" if emulated else "Latency"
-    numbers = Table("p50 ms", "p90 ms", "p99 ms", "mean ms", "min ms", "max ms", "runs", "threads",
-                    title=title)
+    numbers = Table(
+        "p50 ms", "p90 ms", "p99 ms", "mean ms", "min ms", "max ms", "runs", "threads", title=title
+    )
     values = (latency.p50_ms, latency.p90_ms, latency.p99_ms, latency.mean_ms, latency.min_ms)
-    numbers.add_row(*(f"{v:.2f}" for v in values), f"{latency.max_ms:.2f}",
-                    str(latency.iterations), str(report.threads))
+    numbers.add_row(
+        *(f"{v:.2f}" for v in values),
+        f"{latency.max_ms:.2f}",
+        str(latency.iterations),
+        str(report.threads),
+    )
     console.print(numbers)
     temperature = report.after.temperature_celsius
     console.print(

@@ -14,7 +14,13 @@ from edgectl.records import CompiledModule, KernelChoice, LoweredModule
 from edgectl.settings import Settings, load_settings
 from edgectl_toolchains import Target, UnknownTargetError, load_target
 
-__all__ = ["compile_module", "compiler_flags", "load_target_or_fail", "run_compiler", "tool_versions"]
+__all__ = [
+    "compile_module",
+    "compiler_flags",
+    "load_target_or_fail",
+    "run_compiler",
+    "tool_versions",
+]
 
 
 def load_target_or_fail(name: str) -> Target:
@@ -81,7 +87,13 @@ def compile_module(
     flags = compiler_flags(target, extra_flags)
     cache = CompileCache(settings.cache_dir / "compile")
     key = content_key(
-        [lowered.bytecode, repr(target), *flags, repr(kernels), *map("=".join, sorted(tools.items()))]
+        [
+            lowered.bytecode,
+            repr(target),
+            *flags,
+            repr(kernels),
+            *map("=".join, sorted(tools.items())),
+        ]
     )
     cached = cache.get(key)
     choices: tuple[KernelChoice, ...] = ()

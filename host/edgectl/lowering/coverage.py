@@ -15,8 +15,21 @@ __all__ = ["coverage_of", "macs_of"]
 
 aten = torch.ops.aten
 _MOVES = {
-    "view", "reshape", "permute", "transpose", "expand", "unsqueeze", "squeeze", "getitem",
-    "alias", "clone", "_unsafe_view", "t", "flatten", "unflatten", "detach",
+    "view",
+    "reshape",
+    "permute",
+    "transpose",
+    "expand",
+    "unsqueeze",
+    "squeeze",
+    "getitem",
+    "alias",
+    "clone",
+    "_unsafe_view",
+    "t",
+    "flatten",
+    "unflatten",
+    "detach",
 }
 
 
@@ -81,8 +94,8 @@ def macs_of(node: fx.Node) -> int:
     if node.target is aten.convolution.default:
         weight = shapes[1]
         if node.args[6]:  # transposed: every input element meets the kernel once
-            return math.prod(shapes[0]) * math.prod(weight[1:])
-        return value.numel() * math.prod(weight[1:])
+            return int(math.prod(shapes[0]) * math.prod(weight[1:]))
+        return int(value.numel() * math.prod(weight[1:]))
     if node.target in (aten.mm.default, aten.bmm.default):
         return int(value.numel() * shapes[0][-1])
     if node.target in (aten.addmm.default, aten.baddbmm.default):

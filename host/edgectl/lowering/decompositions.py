@@ -25,7 +25,8 @@ def decomposition_table() -> Any:
     for target, function in _OURS.items():
         table[target] = function
     for target in KEPT:
-        table.pop(target, None)
+        if target in table:
+            del table[target]
     return table
 
 
@@ -69,7 +70,9 @@ def group_norm(
     return y, mean.reshape(n, groups), rstd.reshape(n, groups)
 
 
-def variance(x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Tensor:
+def variance(
+    x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Tensor:
     """Variance by two passes over float32."""
     axes = list(range(x.dim())) if dim is None or len(dim) == 0 else [d % x.dim() for d in dim]
     count = math.prod(x.shape[d] for d in axes)

@@ -173,7 +173,9 @@ class _Builder:
             if target in holder:
                 value: torch.Tensor = holder[target]
                 return value
-        raise UnsupportedModelError(f"The program reads {target!r}, whose value is not in the file.")
+        raise UnsupportedModelError(
+            f"The program reads {target!r}, whose value is not in the file."
+        )
 
     def _output(self, name: str, argument: Any, results: list[fx.Node]) -> OutputBinding:
         if isinstance(argument, ConstantArgument):

@@ -56,7 +56,7 @@ def lower(
             _refuse_by_rule(graph.module, attempt)
             module = convert(graph.module, attempt, function=_FUNCTION, optimize=optimize)
         except ConversionFailure as failure:
-            refused.update({key: f"no lowering to {attempt}" for key in failure.operators})
+            refused.update(dict.fromkeys(failure.operators, f"no lowering to {attempt}"))
             if attempt is wanted[-1]:
                 raise _unsupported(failure, attempt, strict_tosa=strict_tosa) from failure
             continue
@@ -83,7 +83,7 @@ def explain(model: ExportedModel) -> Coverage:
         _refuse_by_rule(graph.module, Dialect.TOSA)
         convert(graph.module, Dialect.TOSA, function=_FUNCTION, optimize=False)
     except ConversionFailure as failure:
-        refused = {key: "no lowering to tosa" for key in failure.operators}
+        refused = dict.fromkeys(failure.operators, "no lowering to tosa")
         return coverage_of(graph.module, Dialect.TORCH, refused)
     return coverage_of(graph.module, Dialect.TOSA, {})
 

@@ -52,8 +52,9 @@ def _narrow_f64(ir: Any, operation: Any, f32: Any, f64: Any) -> int:
                 new = ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get(f32, _clip(value)))
             else:
                 array = np.array(attribute).astype(np.float32)
-                new = ir.DenseElementsAttr.get(np.ascontiguousarray(array), type=f32,
-                                               shape=attribute.type.shape)
+                new = ir.DenseElementsAttr.get(
+                    np.ascontiguousarray(array), type=f32, shape=attribute.type.shape
+                )
             operation.attributes[key] = new
     for result in operation.results:
         kind = result.type

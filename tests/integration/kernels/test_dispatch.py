@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from modules import Module
 
 from edgectl.codegen.compile import compiler_flags, run_compiler
 from edgectl.codegen.kernels import KernelResult, apply
 from edgectl_toolchains import load_target
-from modules import Module
 
 RUN = """
 import sys, numpy as np, iree.runtime as rt

@@ -15,8 +15,14 @@ import pytest
 
 from edgectl.bundle import canonical_json, read_bundle, read_member, write_bundle
 from edgectl.errors import UsageError
-from edgectl.records import CompiledModule, Coverage, Dialect, ExampleCall, ExportedModel
-from edgectl.records import LoweredModule
+from edgectl.records import (
+    CompiledModule,
+    Coverage,
+    Dialect,
+    ExampleCall,
+    ExportedModel,
+    LoweredModule,
+)
 from edgectl_runner.contract import EntryPoint, OutputBinding, TensorSpec
 from edgectl_toolchains import load_target
 
@@ -27,22 +33,36 @@ def compiled_module(vmfb: bytes = b"not really a module") -> CompiledModule:
     x = TensorSpec(name="x", shape=(2, 3), dtype="float32")
     value = np.arange(6, dtype=np.float32).reshape(2, 3)
     model = ExportedModel(
-        name="tiny", source_kind="test", digest="0" * 64, program=None, inputs=(x,),
-        output_names=("output", "stride"), calls=(ExampleCall(inputs=(value,), outputs=(value * 2, 8)),),
+        name="tiny",
+        source_kind="test",
+        digest="0" * 64,
+        program=None,
+        inputs=(x,),
+        output_names=("output", "stride"),
+        calls=(ExampleCall(inputs=(value,), outputs=(value * 2, 8)),),
     )
     entry = EntryPoint(
-        function="main", inputs=(x,), result_count=1,
+        function="main",
+        inputs=(x,),
+        result_count=1,
         outputs=(
             OutputBinding(name="output", source="result", index=0, spec=x),
             OutputBinding(name="stride", source="literal", literal=8),
         ),
     )
     lowered = LoweredModule(
-        model=model, dialect=Dialect.TOSA, bytecode=b"", entry_points=(entry,),
-        initial_states={}, coverage=Coverage(operators=()),
+        model=model,
+        dialect=Dialect.TOSA,
+        bytecode=b"",
+        entry_points=(entry,),
+        initial_states={},
+        coverage=Coverage(operators=()),
     )
     return CompiledModule(
-        lowered=lowered, target=load_target("rpi4"), vmfb=vmfb, flags=("--x",),
+        lowered=lowered,
+        target=load_target("rpi4"),
+        vmfb=vmfb,
+        flags=("--x",),
         tools={"iree-base-compiler": "3.13.0"},
     )
 
@@ -167,7 +187,12 @@ def test_something_else_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("entry_points", "x"), ("files", {"a": 3}), ("name", None), ("golden", [{"entry_point": True}])],
+    [
+        ("entry_points", "x"),
+        ("files", {"a": 3}),
+        ("name", None),
+        ("golden", [{"entry_point": True}]),
+    ],
 )
 def test_a_manifest_with_a_wrong_field_names_it(bundle_path, field, value):
     def change(members):

@@ -22,7 +22,9 @@ def test_help_and_version_import_nothing_heavy(arguments):
         "except SystemExit as end: code = end.code\n"
         f"print('HEAVY', [m for m in {HEAVY!r} if m in sys.modules], code)\n"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert run.stdout.strip().endswith("HEAVY [] 0")
 
 

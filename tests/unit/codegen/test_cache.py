@@ -31,7 +31,7 @@ def test_the_least_recently_used_entry_goes_first(tmp_path):
     cache = CompileCache(tmp_path, limit_bytes=250)
     for age, key in ((30, "old"), (20, "used"), (10, "new")):
         cache.put(key, bytes(60))
-        stamp = os.stat(tmp_path / key).st_mtime - age
+        stamp = (tmp_path / key).stat().st_mtime - age
         os.utime(tmp_path / key, (stamp, stamp))
     assert cache.get("used") is not None  # touches it
     cache.put("more", bytes(60))

@@ -20,8 +20,12 @@ def test_nothing_of_this_computer_leaks_into_a_board(name):
 
 @pytest.mark.parametrize(
     ("name", "absent"),
-    [("rpi3", "dotprod aes sha2 lse fullfp16"), ("rpizero2w", "dotprod aes sha2 lse fullfp16"),
-     ("rpi4", "dotprod aes sha2 lse fullfp16"), ("rpi5", "i8mm bf16 sve")],
+    [
+        ("rpi3", "dotprod aes sha2 lse fullfp16"),
+        ("rpizero2w", "dotprod aes sha2 lse fullfp16"),
+        ("rpi4", "dotprod aes sha2 lse fullfp16"),
+        ("rpi5", "i8mm bf16 sve"),
+    ],
 )
 def test_no_board_is_said_to_have_what_it_lacks(name, absent):
     features = load_target(name).cpu_features

@@ -1,6 +1,7 @@
 """Packs a convolution's constants the way the kernels read them.
 
-The blob is one byte string: the record of ``kernels/conv_params.h``, bias, scales, weights in panels
+The blob is one byte string: the record of ``kernels/conv_params.h``, bias, scales, weights in
+panels
 and a row of padding, each part aligned to 64 bytes.
 """
 
@@ -146,7 +147,7 @@ def pack_panels(weights: NDArray[np.generic], layout: Layout, plan: Plan) -> byt
 
 
 def pack_columns(weights: NDArray[np.generic]) -> bytes:
-    """[k, k, channels], k = 3 or 5 -> per eight channels [k][8][4] and, for 5x5, a fifth row [5][8]."""
+    """[k, k, channels], k = 3 or 5 -> per eight channels [k][8][4]; 5x5: a fifth row [5][8]."""
     size, _, channels = weights.shape
     four = np.zeros((4, size, channels), weights.dtype)
     four[: min(size, 4)] = weights[:4]

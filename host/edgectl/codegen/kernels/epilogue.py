@@ -1,7 +1,8 @@
 """Recognises what happens to a convolution's sums until they are stored.
 
 An integer convolution ends in a chain of elementwise operations from i32 to i8 (TOSA operations or
-``linalg.generic`` bodies). The chain is not matched letter by letter: scale, zero point and bounds are read
+``linalg.generic`` bodies). The chain is not matched letter by letter:
+scale, zero point and bounds are read
 off, and then the chain itself is *evaluated* on probe sums, ties and extremes of every channel
 included; only when every value equals the kernel's arithmetic is the chain replaced.
 """

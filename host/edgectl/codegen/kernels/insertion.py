@@ -36,7 +36,8 @@ def _executable(
     bindings = ", ".join(f"%b{i}: !stream.binding" for i in range(len(sizes)))
     spans = "\n".join(
         f"      %m{i} = stream.binding.subspan %b{i}[%c0] : !stream.binding -> memref<{size}xi8>\n"
-        f"      %p{i}, %o{i}, %s{i}, %t{i} = iree_codegen.extract_strided_metadata %m{i} : memref<{size}xi8> -> "
+        f"      %p{i}, %o{i}, %s{i}, %t{i} = iree_codegen.extract_strided_metadata %m{i}"
+        f" : memref<{size}xi8> -> "
         "memref<i8>, index, index, index"
         for i, size in enumerate(sizes)
     )
@@ -51,7 +52,8 @@ stream.executable private @{name} attributes {{hal.executable.objects = #hal.exe
     stream.return %x, %c1, %c1 : index, index, index
   }}
   builtin.module {{
-    func.func private @{symbol}({kinds}, index) attributes {{hal.import.static, llvm.bareptr = true}}
+    func.func private @{symbol}({kinds}, index)
+      attributes {{hal.import.static, llvm.bareptr = true}}
     func.func @{name}({bindings}) {{
       %c0 = arith.constant 0 : index
       %group = stream.dispatch.workgroup.id[0] : index

@@ -95,7 +95,7 @@ def build_object(source: str, cpu: str, *, cache_dir: Path, in_order: bool = Fal
     except importlib.metadata.PackageNotFoundError as error:
         raise CompileError(
             "The kernels cannot be compiled: the package ziglang is not installed.",
-            cause="It brings the C compiler for aarch64; edgectl was installed without its dependencies.",
+            cause="It brings the C compiler for aarch64; edgectl was installed without it.",
             next_step="pip install ziglang, or compile with --no-kernels",
         ) from error
     headers = [path.read_bytes() for path in sorted(folder.glob("*.h"))]
@@ -111,7 +111,7 @@ def build_object(source: str, cpu: str, *, cache_dir: Path, in_order: bool = Fal
             capture_output=True,
             text=True,
             check=False,
-            # Zig keeps its own caches; beside ours they are found again and can be deleted with them.
+            # Zig keeps its own caches; beside ours they are found and deleted together.
             env={
                 **os.environ,
                 "ZIG_GLOBAL_CACHE_DIR": str(cache_dir / "zig"),

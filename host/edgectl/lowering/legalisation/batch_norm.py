@@ -27,8 +27,12 @@ def rewrite_batch_norms(module: fx.GraphModule) -> int:
             continue
         rank, kind = x.meta["val"].dim(), x.meta["val"].dtype
         shape = [1, -1, *([1] * (rank - 2))]
-        scale = new_constant(module, f"{node.name}_scale", constants[0].reshape(shape).to(kind), node)
-        shift = new_constant(module, f"{node.name}_shift", constants[1].reshape(shape).to(kind), node)
+        scale = new_constant(
+            module, f"{node.name}_scale", constants[0].reshape(shape).to(kind), node
+        )
+        shift = new_constant(
+            module, f"{node.name}_shift", constants[1].reshape(shape).to(kind), node
+        )
         scaled = emit(node, aten.mul.Tensor, x, scale)
         value.replace_all_uses_with(emit(node, aten.add.Tensor, scaled, shift))
         count += 1

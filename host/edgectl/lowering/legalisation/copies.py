@@ -10,10 +10,19 @@ from edgectl.lowering.legalisation.emit import replace
 __all__ = ["drop_copies"]
 
 aten = torch.ops.aten
-_CHECKS = {aten._assert_tensor_metadata.default, aten._assert_scalar.default,  # noqa: SLF001
-           aten._assert_async.msg, aten.sym_constrain_range_for_size.default}  # noqa: SLF001
-_COPIES = {aten.clone.default, aten.alias.default, aten.lift_fresh_copy.default,
-           aten.detach.default, aten.contiguous.default}
+_CHECKS = {
+    aten._assert_tensor_metadata.default,  # noqa: SLF001
+    aten._assert_scalar.default,  # noqa: SLF001
+    aten._assert_async.msg,  # noqa: SLF001
+    aten.sym_constrain_range_for_size.default,
+}
+_COPIES = {
+    aten.clone.default,
+    aten.alias.default,
+    aten.lift_fresh_copy.default,
+    aten.detach.default,
+    aten.contiguous.default,
+}
 
 
 def drop_copies(module: fx.GraphModule) -> int:

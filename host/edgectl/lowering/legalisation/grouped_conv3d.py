@@ -34,10 +34,23 @@ def split_grouped_conv3d(module: fx.GraphModule) -> int:
             piece = emit(node, aten.slice.Tensor, x, 1, index * width, (index + 1) * width)
             w = new_constant(module, f"{node.name}_weight_{index}", weights[index], node)
             b = biases[index]
-            b_node = None if b is None else new_constant(module, f"{node.name}_bias_{index}", b, node)
+            b_node = (
+                None if b is None else new_constant(module, f"{node.name}_bias_{index}", b, node)
+            )
             parts.append(
-                emit(node, aten.convolution.default, piece, w, b_node, stride, padding, dilation,
-                     transposed, extra, 1)
+                emit(
+                    node,
+                    aten.convolution.default,
+                    piece,
+                    w,
+                    b_node,
+                    stride,
+                    padding,
+                    dilation,
+                    transposed,
+                    extra,
+                    1,
+                )
             )
         replace(node, emit(node, aten.cat.default, parts, 1))
         count += 1

@@ -39,20 +39,28 @@ def _pair(value: Any) -> list[int]:
 
 
 def _avg_pool(node: fx.Node) -> int:
-    arguments = list(node.args) + [None] * (7 - len(node.args))
+    arguments: list[Any] = list(node.args) + [None] * (7 - len(node.args))
     x, kernel, stride, padding, ceil_mode, count_padding, divisor = arguments
     if divisor is None:
         return 0
     k = _pair(kernel)
-    plain = emit(node, aten.avg_pool2d.default, x, k, _pair(stride or k), _pair(padding or 0),
-                 bool(ceil_mode), True)
+    plain = emit(
+        node,
+        aten.avg_pool2d.default,
+        x,
+        k,
+        _pair(stride or k),
+        _pair(padding or 0),
+        bool(ceil_mode),
+        True,
+    )
     del count_padding  # a given divisor divides whatever was summed
     replace(node, emit(node, aten.mul.Tensor, plain, math.prod(k) / divisor))
     return 1
 
 
 def _max_pool(module: fx.GraphModule, node: fx.Node) -> int:
-    arguments = list(node.args) + [None] * (6 - len(node.args))
+    arguments: list[Any] = list(node.args) + [None] * (6 - len(node.args))
     x, kernel, stride, padding, dilation, ceil_mode = arguments
     k = _pair(kernel)
     s, p, d = _pair(stride or k), _pair(padding or 0), _pair(dilation or 1)
@@ -93,7 +101,12 @@ def _max_pool(module: fx.GraphModule, node: fx.Node) -> int:
 
 
 def _place(
-    module: fx.GraphModule, node: fx.Node, offset: tuple[int, int], out: Any, s: list[int], width: int
+    module: fx.GraphModule,
+    node: fx.Node,
+    offset: tuple[int, int],
+    out: Any,
+    s: list[int],
+    width: int,
 ) -> fx.Node:
     """Flat input position that each output element would take from this place of the window."""
     rows = torch.arange(out[0]) * s[0] + offset[0]

@@ -33,7 +33,9 @@ def rewrite_resizes(module: fx.GraphModule) -> int:
         x = node.args[0] if rule is not None else None
         if rule is None or not isinstance(x, fx.Node):
             continue
-        if not all(isinstance(size, int) for size in (*x.meta["val"].shape, *node.meta["val"].shape)):
+        if not all(
+            isinstance(size, int) for size in (*x.meta["val"].shape, *node.meta["val"].shape)
+        ):
             continue
         new = rule(module, node, x)
         replace(node, new)
@@ -42,7 +44,9 @@ def rewrite_resizes(module: fx.GraphModule) -> int:
 
 
 def _factors(node: fx.Node, position: int, axes: int) -> Sequence[float | None]:
-    given = node.args[position] if len(node.args) > position else node.kwargs.get("scale_factors")
+    given: Any = (
+        node.args[position] if len(node.args) > position else node.kwargs.get("scale_factors")
+    )
     return [None] * axes if given is None else list(given)
 
 
@@ -58,7 +62,8 @@ def _linear(n: int, out: int, corners: bool, factor: float | None) -> torch.Tens
 def _cubic(n: int, out: int, corners: bool, factor: float | None) -> torch.Tensor:
     def resize(units: torch.Tensor) -> torch.Tensor:
         tall = units.reshape(n, 1, n, 1)
-        return aten.upsample_bicubic2d.default(tall, [out, 1], corners, factor, None)
+        wide: torch.Tensor = aten.upsample_bicubic2d.default(tall, [out, 1], corners, factor, None)
+        return wide
 
     return _axis_matrix(n, resize)
 
@@ -86,7 +91,11 @@ def _adaptive(axes: int) -> Any:
         rank = x.meta["val"].dim()
         if all(out == 1 for out in outs):
             return emit(node, aten.mean.dim, x, list(range(rank - axes, rank)), True)
-        if axes == 2 and rank == 4 and all(n % out == 0 for n, out in zip(inner, outs, strict=True)):
+        if (
+            axes == 2
+            and rank == 4
+            and all(n % out == 0 for n, out in zip(inner, outs, strict=True))
+        ):
             kernel = [n // out for n, out in zip(inner, outs, strict=True)]
             return emit(node, aten.avg_pool2d.default, x, kernel, kernel)
         matrices = [_average(n, out) for n, out in zip(inner, outs, strict=True)]

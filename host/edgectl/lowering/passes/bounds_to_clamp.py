@@ -97,7 +97,7 @@ def _bounds(clamp: Any) -> tuple[float | int, float | int]:
     return clamp.attributes["min_val"].value, clamp.attributes["max_val"].value
 
 
-def _number(kind: Any, number: float | int, element: str) -> Any:
+def _number(kind: Any, number: float, element: str) -> Any:
     with kind.context, ir.Location.unknown():
         if element in _FLOATS:
             return ir.FloatAttr.get(kind, float(number))
