@@ -11,18 +11,31 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from edgectl.errors import OutputMismatchError
-from edgectl.records import Bundle, CompiledModule
+from edgectl.errors import DeviceError, OutputMismatchError
+from edgectl.records import Bundle, CompiledModule, ExportedModel, QuantizedModel
 from edgectl.settings import Settings, load_settings
 from edgectl_runner.contract import RunReport, RunRequest
 
 if TYPE_CHECKING:
+    from edgectl.quantization.recipe import Quality
     from edgectl.remote import Device, Progress
-    from edgectl.sources import TrustPolicy
+    from edgectl.sources import ImageOptions, TrustPolicy
 
-__all__ = ["BuildOptions", "Deployment", "Hooks", "Timing", "build", "deploy", "mismatch"]
+__all__ = [
+    "BuildOptions",
+    "Deployment",
+    "Hooks",
+    "QuantizeOptions",
+    "SourceOptions",
+    "Timing",
+    "build",
+    "deploy",
+    "load_source",
+    "mismatch",
+    "quantize_model",
+]
 
 
 def _no_step(text: str) -> AbstractContextManager[None]:
@@ -44,13 +57,46 @@ class Hooks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """A model and how it is loaded; the texts are spelled as on the command line."""
+
+    source: str
+    input_specs: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    dynamic: tuple[str, ...] = ()
+    architecture: str | None = None
+    state_key: str | None = None
+    keep_half: bool = False
+    image_size: str | None = None
+    mean: str | None = None
+    std: str | None = None
+    tokenizer: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizeOptions:
+    """A recipe and what it is calibrated and judged by."""
+
+    recipe: str
+    calibration: str | None = None
+    evaluation: str | None = None
+    samples: int | None = None
+    quality: str = "default"
+    observer: str | None = None
+    max_drop: float | None = None
+    min_sqnr: float | None = None
+    require_int8: float | None = None
+    quantized_io: bool = False
+    keep_float: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
     """Everything that decides what a bundle holds."""
 
-    source: str
+    source: SourceOptions
     target: str
-    input_specs: tuple[str, ...] = ()
-    inputs: tuple[Path, ...] = ()
+    quantize: QuantizeOptions | None = None
     dialect: str = "auto"
     strict_tosa: bool = False
     kernels: bool = True
@@ -93,18 +139,17 @@ def build(
     from edgectl.bundle import write_bundle
     from edgectl.codegen import compile_module, load_target_or_fail
     from edgectl.lowering import lower
-    from edgectl.sources import load
 
     settings = settings or load_settings()
     hooks = hooks or Hooks()
     target = load_target_or_fail(options.target)
-    with hooks.step(f"export {Path(options.source).name}"):
-        model = load(
-            options.source,
-            input_specs=options.input_specs,
-            inputs=options.inputs,
-            trust=trust,
-        )
+    with hooks.step(f"export {Path(options.source.source).name}"):
+        model = load_source(options.source, trust=trust)
+    quantized = None
+    if options.quantize is not None:
+        with hooks.step(f"quantize ({options.quantize.recipe})"):
+            quantized = quantize_model(model, options.quantize, options.source)
+        model = quantized.model
     with hooks.step("lower"):
         lowered = lower(model, dialect=options.dialect, strict_tosa=options.strict_tosa)
     with hooks.step(f"compile for {target.cpu}"):
@@ -115,7 +160,70 @@ def build(
             extra_flags=options.compiler_flags,
             settings=settings,
         )
-    return write_bundle(compiled, output), compiled
+    if quantized is None:
+        return write_bundle(compiled, output), compiled
+    bundle = write_bundle(
+        compiled,
+        output,
+        precision=quantized.recipe_name,
+        limits=quantized.limits,
+        quantized=quantized,
+    )
+    return bundle, compiled
+
+
+def load_source(options: SourceOptions, *, trust: TrustPolicy) -> ExportedModel:
+    """Loads and exports a model."""
+    from edgectl.sources import load
+
+    return load(
+        options.source,
+        input_specs=options.input_specs,
+        inputs=options.inputs,
+        dynamic=options.dynamic,
+        trust=trust,
+        architecture=options.architecture,
+        state_key=options.state_key,
+        keep_half=options.keep_half,
+        images=_images(options),
+        tokenizer=options.tokenizer,
+    )
+
+
+def quantize_model(
+    model: ExportedModel, options: QuantizeOptions, source: SourceOptions
+) -> QuantizedModel:
+    """Quantizes a loaded model."""
+    from edgectl.quantization import quantize
+
+    changes: dict[str, Any] = {}
+    if options.observer is not None:
+        changes["observer"] = options.observer
+    if options.quantized_io:
+        changes["quantized_io"] = True
+    if options.keep_float:
+        changes["keep_float"] = options.keep_float
+    return quantize(
+        model,
+        options.recipe,
+        options.calibration,
+        quality=cast("Quality", options.quality),
+        samples=options.samples,
+        images=_images(source),
+        evaluation=options.evaluation,
+        max_drop=options.max_drop,
+        min_sqnr=options.min_sqnr,
+        require_int8=options.require_int8,
+        **changes,
+    )
+
+
+def _images(options: SourceOptions) -> ImageOptions | None:
+    if options.image_size is None and options.mean is None and options.std is None:
+        return None
+    from edgectl.sources import parse_image_options
+
+    return parse_image_options(options.image_size, options.mean, options.std)
 
 
 def deploy(
@@ -137,6 +245,7 @@ def deploy(
     from edgectl.remote.install import prepare_device
     from edgectl.remote.push import push_bundle, run_release
     from edgectl.remote.wheelhouse import SUPPORTED_PYTHONS
+    from edgectl.signing import load_or_create_key
 
     settings = settings or load_settings()
     hooks = hooks or Hooks()
@@ -160,7 +269,15 @@ def deploy(
             progress=progress,
         )
     with hooks.step("push the bundle"), hooks.transfer(bundle.manifest.name) as progress:
-        push = push_bundle(device, handle, bundle.path, progress=progress)
+        key = load_or_create_key(settings.config_dir / "keys")
+        push = push_bundle(device, handle, bundle.path, key=key, progress=progress)
+    if push.healthy is False:
+        raise DeviceError(
+            f"The device took {bundle.manifest.name} on probation and went back: "
+            f"{push.reason or 'it did not prove healthy'}.",
+            cause="The new release did not load, or did not answer as PyTorch does, there.",
+            next_step=f"The release before it still runs; edgectl doctor {device.label}",
+        )
     with hooks.step("check and time"), tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "out.npz"
         request = RunRequest(

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from edgectl.cli.console import Output
-from edgectl.pipeline import BuildOptions, Hooks, build
+from edgectl.pipeline import (
+    BuildOptions,
+    Hooks,
+    QuantizeOptions,
+    SourceOptions,
+    build,
+    load_source,
+)
 from edgectl.settings import load_settings
 
 if TYPE_CHECKING:
@@ -24,31 +31,19 @@ def hooks_of(output: Output) -> Hooks:
     return Hooks(step=output.step, transfer=output.transfer)
 
 
-def load_model(
-    output: Output,
-    *,
-    model: str,
-    input_specs: tuple[str, ...],
-    inputs: tuple[Path, ...],
-    trust_model: bool,
-) -> ExportedModel:
+def load_model(output: Output, source: SourceOptions, *, trust_model: bool) -> ExportedModel:
     """Loads and exports a model, asking once whether the file may run code."""
-    from edgectl.sources import load
-
-    with output.step(f"export {Path(model).name}"):
-        return load(
-            model, input_specs=input_specs, inputs=inputs, trust=_trust(output, trusted=trust_model)
-        )
+    with output.step(f"export {Path(source.source).name}"):
+        return load_source(source, trust=_trust(output, trusted=trust_model))
 
 
 def build_from_options(
     path: Path,
     output: Output,
     *,
-    model: str,
+    source: SourceOptions,
     target: str,
-    input_specs: tuple[str, ...],
-    inputs: tuple[Path, ...],
+    quantize: QuantizeOptions | None,
     trust_model: bool,
     dialect: str,
     strict_tosa: bool,
@@ -57,10 +52,9 @@ def build_from_options(
 ) -> tuple[Bundle, CompiledModule]:
     """Runs the stages up to a bundle."""
     options = BuildOptions(
-        source=model,
+        source=source,
         target=target,
-        input_specs=input_specs,
-        inputs=inputs,
+        quantize=quantize,
         dialect=dialect,
         strict_tosa=strict_tosa,
         kernels=not no_kernels,

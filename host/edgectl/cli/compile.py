@@ -35,7 +35,7 @@ def command(*, output: Output, path: Path | None, **options: Any) -> None:
     MODEL is a file, or a Python factory as package.module:function or file.py:function.
     """
     file = path or Path(
-        f"{Path(options['model'].split(':')[0]).stem}-{options['target']}{BUNDLE_SUFFIX}"
+        f"{Path(options['source'].source.split(':')[0]).stem}-{options['target']}{BUNDLE_SUFFIX}"
     )
     bundle, compiled = build_from_options(file, output, **options)
     document = {"bundle": bundle_document(bundle), "cached": compiled.cached}

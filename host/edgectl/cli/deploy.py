@@ -78,10 +78,10 @@ def command(
     if outputs is not None and done.outputs is not None:
         _save(outputs, done.outputs)
     error = mismatch(done.report)
-    output.result(
-        _document(bundle, done, error),
-        lambda console: _print(console, bundle, done, labels),
-    ) if error is None or not output.as_json else None
+    if error is None or not output.as_json:
+        output.result(
+            _document(bundle, done, error), lambda console: _print(console, bundle, done, labels)
+        )
     if error is not None:
         raise error
 
@@ -89,8 +89,9 @@ def command(
 def _bundle(folder: Path, output: Output, options: dict[str, Any]) -> Bundle:
     from edgectl.sources import is_bundle
 
-    if is_bundle(options["model"]):
-        return read_bundle(Path(options["model"]))
+    path = options["source"].source
+    if is_bundle(path):
+        return read_bundle(Path(path))
     bundle, _ = build_from_options(folder / "model.edgectl", output, **options)
     return bundle
 

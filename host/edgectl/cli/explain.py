@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +12,7 @@ from edgectl.cli.building import load_model
 from edgectl.cli.console import Output
 from edgectl.cli.options import output_options, source_options
 from edgectl.errors import UnsupportedModelError
+from edgectl.pipeline import SourceOptions
 from edgectl_runner.contract import to_document
 
 if TYPE_CHECKING:
@@ -24,11 +25,11 @@ __all__ = ["command"]
 @source_options
 @click.option("--all", "everything", is_flag=True, help="Also the operations that go to TOSA.")
 @output_options
-def command(*, output: Output, everything: bool, **options: Any) -> None:
+def command(*, output: Output, everything: bool, source: SourceOptions, trust_model: bool) -> None:
     """Show what becomes of every operation of MODEL, without compiling it."""
     from edgectl.lowering import explain
 
-    model = load_model(output, **options)
+    model = load_model(output, source, trust_model=trust_model)
     with output.step("look at every operation"):
         coverage = explain(model)
     verdicts = coverage.operators

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
+import json
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from importlib.resources import files
 from pathlib import Path
 
 from edgectl.codegen.cache import CompileCache, content_key
+from edgectl.codegen.kernels import apply as apply_kernels
 from edgectl.errors import CompileError, UsageError
-from edgectl.records import CompiledModule, KernelChoice, LoweredModule
+from edgectl.records import CompiledModule, Dialect, KernelChoice, LoweredModule
 from edgectl.settings import Settings, load_settings
+from edgectl_runner.contract import from_document, to_document
 from edgectl_toolchains import Target, UnknownTargetError, load_target
 
 __all__ = [
@@ -85,25 +90,25 @@ def compile_module(
     settings = settings or load_settings()
     tools = tool_versions()
     flags = compiler_flags(target, extra_flags)
+    kernels = kernels and lowered.dialect is Dialect.TOSA
     cache = CompileCache(settings.cache_dir / "compile")
     key = content_key(
         [
             lowered.bytecode,
             repr(target),
             *flags,
-            repr(kernels),
+            _kernel_sources() if kernels else "no kernels",
             *map("=".join, sorted(tools.items())),
         ]
     )
     cached = cache.get(key)
-    choices: tuple[KernelChoice, ...] = ()
     if cached is None:
         if on_step is not None:
             on_step(f"compile for {target.cpu}")
-        vmfb = run_compiler(lowered.bytecode, flags, log_dir=settings.log_dir)
-        cache.put(key, vmfb)
+        vmfb, choices = _compile(lowered.bytecode, target, flags, settings, kernels=kernels)
+        cache.put(key, _packed(vmfb, choices))
     else:
-        vmfb = cached
+        vmfb, choices = _unpacked(cached)
     return CompiledModule(
         lowered=lowered,
         target=target,
@@ -113,6 +118,41 @@ def compile_module(
         kernels=choices,
         cached=cached is not None,
     )
+
+
+def _compile(
+    module: bytes, target: Target, flags: tuple[str, ...], settings: Settings, *, kernels: bool
+) -> tuple[bytes, tuple[KernelChoice, ...]]:
+    def run(source: bytes, arguments: Sequence[str]) -> bytes:
+        return run_compiler(source, arguments, log_dir=settings.log_dir)
+
+    if not kernels:
+        return run(module, flags), ()
+    result = apply_kernels(
+        module, target, flags, run_compiler=run, object_dir=settings.cache_dir / "kernels"
+    )
+    return run(result.module, (*flags, *result.flags)), result.choices
+
+
+def _kernel_sources() -> str:
+    """Digest of the kernels' C, so that a changed kernel is not taken from the cache."""
+    folder = files("edgectl_toolchains") / "kernels"
+    digest = hashlib.sha256()
+    for entry in sorted(folder.iterdir(), key=lambda e: e.name):
+        if entry.is_file():
+            digest.update(entry.name.encode() + entry.read_bytes())
+    return digest.hexdigest()
+
+
+def _packed(vmfb: bytes, choices: tuple[KernelChoice, ...]) -> bytes:
+    head = json.dumps([to_document(choice) for choice in choices]).encode()
+    return len(head).to_bytes(8, "little") + head + vmfb
+
+
+def _unpacked(entry: bytes) -> tuple[bytes, tuple[KernelChoice, ...]]:
+    end = 8 + int.from_bytes(entry[:8], "little")
+    choices = tuple(from_document(KernelChoice, d) for d in json.loads(entry[8:end]))
+    return entry[end:], choices
 
 
 def run_compiler(module: bytes, flags: Sequence[str], *, log_dir: Path) -> bytes:
