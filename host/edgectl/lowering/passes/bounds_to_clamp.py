@@ -75,7 +75,7 @@ def _rewrite(operation: Any) -> None:
         inner.erase()
 
 
-def _constant_bound(operation: Any) -> tuple[Any, float | int] | None:
+def _constant_bound(operation: Any) -> tuple[Any, float] | None:
     """The variable operand and the constant one, when the result has the variable's shape."""
     first, second = operation.operands[0], operation.operands[1]
     for value, constant in ((first, second), (second, first)):
@@ -93,7 +93,7 @@ def _nan_mode(operation: Any) -> str:
     return "IGNORE" if "IGNORE" in str(operation.attributes["nan_mode"]) else "PROPAGATE"
 
 
-def _bounds(clamp: Any) -> tuple[float | int, float | int]:
+def _bounds(clamp: Any) -> tuple[float, float]:
     return clamp.attributes["min_val"].value, clamp.attributes["max_val"].value
 
 

@@ -1,4 +1,4 @@
-"""Transposes and reshapes of constants are done at compile time, unit transposes become reshapes."""
+"""Constants are transposed and reshaped at compile time; unit transposes become reshapes."""
 
 from __future__ import annotations
 

@@ -27,9 +27,58 @@ from edgectl.lowering.passes.values import (
 
 __all__ = ["sink_transposes"]
 
-_UNARY = ["abs", "bitwise_not", "cast", "ceil", "clamp", "clz", "cos", "erf", "exp", "floor", "identity", "log", "logical_not", "negate", "reciprocal", "rsqrt", "sigmoid", "sin", "tanh", "table"]
-_BINARY = ["add", "arithmetic_right_shift", "bitwise_and", "bitwise_or", "bitwise_xor", "equal", "greater", "greater_equal", "intdiv", "logical_and", "logical_left_shift", "logical_or", "logical_right_shift", "logical_xor", "maximum", "minimum", "mul", "pow", "sub"]
-_REDUCTIONS = ["reduce_all", "reduce_any", "reduce_max", "reduce_min", "reduce_product", "reduce_sum", "reverse"]
+_UNARY = [
+    "abs",
+    "bitwise_not",
+    "cast",
+    "ceil",
+    "clamp",
+    "clz",
+    "cos",
+    "erf",
+    "exp",
+    "floor",
+    "identity",
+    "log",
+    "logical_not",
+    "negate",
+    "reciprocal",
+    "rsqrt",
+    "sigmoid",
+    "sin",
+    "tanh",
+    "table",
+]
+_BINARY = [
+    "add",
+    "arithmetic_right_shift",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "equal",
+    "greater",
+    "greater_equal",
+    "intdiv",
+    "logical_and",
+    "logical_left_shift",
+    "logical_or",
+    "logical_right_shift",
+    "logical_xor",
+    "maximum",
+    "minimum",
+    "mul",
+    "pow",
+    "sub",
+]
+_REDUCTIONS = [
+    "reduce_all",
+    "reduce_any",
+    "reduce_max",
+    "reduce_min",
+    "reduce_product",
+    "reduce_sum",
+    "reverse",
+]
 
 # How many leading operands have the layout of the result; those behind are scalars and tables.
 _LAID_OUT = {

@@ -54,7 +54,7 @@ def functions(module: Any) -> list[Any]:
 
 
 def operations(function: Any, *names: str) -> Iterator[Any]:
-    """Operations at the top level of a function in program order, listed before the first is given."""
+    """Operations of a function's body in program order, listed before the first is given."""
     for view in list(function.regions[0].blocks[0].operations):
         if not names or view.operation.name in names:
             yield view.operation
@@ -117,7 +117,7 @@ def constant_array(value: Any) -> NDArray[Any] | None:
 
 
 def _resource_array(operation: Any, shape: list[int], dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """A ``dense_resource``: the bindings show its bytes only in print, so that constant is printed alone."""
+    """A ``dense_resource``: the bindings show its bytes only in print, so it is printed alone."""
     if not str(operation.attributes["values"].type).startswith("tensor<"):
         return None
     with operation.location:
