@@ -37,7 +37,7 @@ def bounds_to_clamp(module: Any) -> None:
 
 def _rewrite(operation: Any) -> None:
     bound = _constant_bound(operation)
-    if bound is None:
+    if bound is None or _ignores_nan(operation):
         return
     value, number = bound
     element = element_name(value)
@@ -49,11 +49,10 @@ def _rewrite(operation: Any) -> None:
         low, high = _INTEGER_LIMITS[element]
     else:
         return  # TOSA has no clamp of other types
-    nan_mode = _nan_mode(operation)
     inner = producer(value, "tosa.clamp")
     source = value
     # The inner clamp may have other readers: it then stays for them.
-    if inner is not None and _nan_mode(inner) == nan_mode:
+    if inner is not None and not _ignores_nan(inner):
         source = inner.operands[0]
         low, high = _bounds(inner)
     if operation.name == "tosa.maximum":
@@ -66,8 +65,6 @@ def _rewrite(operation: Any) -> None:
         "min_val": _number(kind, low, element),
         "max_val": _number(kind, high, element),
     }
-    if "nan_mode" in operation.attributes:
-        attributes["nan_mode"] = operation.attributes["nan_mode"]
     new = builder.op("tosa.clamp", operation.results[0].type, [source], attributes)
     operation.results[0].replace_all_uses_with(new)
     operation.erase()
@@ -87,10 +84,9 @@ def _constant_bound(operation: Any) -> tuple[Any, float] | None:
     return None
 
 
-def _nan_mode(operation: Any) -> str:
-    if "nan_mode" not in operation.attributes:
-        return "PROPAGATE"
-    return "IGNORE" if "IGNORE" in str(operation.attributes["nan_mode"]) else "PROPAGATE"
+def _ignores_nan(operation: Any) -> bool:
+    """Ignoring a NaN gives the constant in one form and the lower bound in the other."""
+    return "nan_mode" in operation.attributes and "IGNORE" in str(operation.attributes["nan_mode"])
 
 
 def _bounds(clamp: Any) -> tuple[float, float]:

@@ -20,6 +20,8 @@ from edgectl.lowering.passes.values import (
 
 __all__ = ["fold_constants", "fold_in_function", "unit_transposes"]
 
+_SMALL = 1 << 20  # elements that may be stored twice, once in each form
+
 
 def fold_constants(module: Any) -> None:
     """Folds reshapes and transposes of constants, in place."""
@@ -34,6 +36,8 @@ def fold_in_function(function: Any) -> None:
         shape = static_shape(operation.results[0])
         constant = producer(source, "tosa.const")
         if shape is None or constant is None:
+            continue
+        if len(list(source.uses)) > 1 and np.prod(shape, dtype=np.int64) > _SMALL:
             continue
         attribute = constant.attributes["values"]
         builder = TosaBuilder(operation)

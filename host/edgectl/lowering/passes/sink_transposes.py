@@ -89,7 +89,7 @@ _LAID_OUT = {
 
 
 def sink_transposes(function: Any, *, eager: bool) -> None:
-    """One sweep in program order over a function's body, in place.
+    """One sweep in program order over a function's body, in place; dead transposes stay behind.
 
     Args:
         function: the ``func.func`` operation.
@@ -119,12 +119,6 @@ def _compose(operation: Any) -> None:
         new = _transpose(TosaBuilder(operation), source, order, operation.results[0].type)
         operation.results[0].replace_all_uses_with(new)
     operation.erase()
-    _erase_unused(inner)
-
-
-def _erase_unused(operation: Any) -> None:
-    if not list(operation.results[0].uses):
-        operation.erase()
 
 
 def _transpose(builder: TosaBuilder, value: Any, order: Sequence[int], result: Any) -> Any:
@@ -167,7 +161,6 @@ def _sink(operation: Any, count: int, *, eager: bool) -> None:
     moved = _shape_operands(operation, rest, order, builder)
     if attributes is None or moved is None:
         return
-    sources = [producer(v, "tosa.transpose") for v in laid_out]
     operands = [_before(builder, v, order) for v in laid_out]
     back = inverse(order)
     new = builder.op(
@@ -175,9 +168,6 @@ def _sink(operation: Any, count: int, *, eager: bool) -> None:
     )
     result.replace_all_uses_with(_transpose(builder, new, order, result.type))
     operation.erase()
-    for source in {id(s): s for s in sources if s is not None}.values():
-        _erase_unused(source)
-        break  # the others may be the same operation, already gone; dead code removal follows
 
 
 def _can_follow(value: Any, order: list[int], *, eager: bool) -> bool:
