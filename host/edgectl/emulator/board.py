@@ -9,8 +9,15 @@ from edgectl_toolchains import Target
 __all__ = ["board_files"]
 
 _IMPLEMENTER = {"0xd03": ("4", "0"), "0xd08": ("3", "0"), "0xd0b": ("1", "4")}  # revision, variant
-_FEATURES = {"+crc": "crc32", "+aes": "aes pmull", "+sha2": "sha1 sha2", "+lse": "atomics",
-             "+fullfp16": "fphp asimdhp", "+rdm": "asimdrdm", "+dotprod": "asimddp"}
+_FEATURES = {
+    "+crc": "crc32",
+    "+aes": "aes pmull",
+    "+sha2": "sha1 sha2",
+    "+lse": "atomics",
+    "+fullfp16": "fphp asimdhp",
+    "+rdm": "asimdrdm",
+    "+dotprod": "asimddp",
+}
 
 
 def board_files(target: Target, folder: Path) -> dict[Path, str]:

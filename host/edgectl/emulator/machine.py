@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgectl.emulator.board import board_files
+from edgectl.emulator.syscalls import refuse_unknown_calls
 from edgectl.emulator.userland import ensure_userland
 from edgectl.errors import DeviceError, UsageError
 from edgectl.settings import Settings, load_settings
@@ -98,6 +99,7 @@ def up(
             env=_environment(board),
             cwd="/",
             start_new_session=True,
+            preexec_fn=refuse_unknown_calls,
         )
     info = EmulatorInfo(target=target, port=port, pid=process.pid, root=str(root))
     _wait(process, port, folder / "sshd.log")
@@ -141,8 +143,8 @@ def connect_options(
     options = SshOptions(
         identity_file=folder / "id_ed25519",
         known_hosts_file=folder / "known_hosts",
-        config_file=Path(os.devnull),
-        system_config_file=Path(os.devnull),
+        config_file=folder / "ssh_config",  # empty: the user's own settings are not for it
+        system_config_file=folder / "ssh_config",
         agent_socket=None,
         home=folder,
         emulated=True,
@@ -193,6 +195,7 @@ def _folder(settings: Settings) -> Path:
 def _keys(folder: Path, root: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
+    (folder / "ssh_config").touch()
     for path in (folder / "id_ed25519", root / "etc/ssh/ssh_host_ed25519_key"):
         if not path.exists():
             command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "edgectl virtual Pi"]

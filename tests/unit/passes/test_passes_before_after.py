@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from support.tosa_modules import Interpreter, copy, counts, named, parse
 
 from edgectl.lowering.passes import PASSES, run_passes
 from edgectl.lowering.passes.bounds_to_clamp import bounds_to_clamp
@@ -16,6 +15,7 @@ from edgectl.lowering.passes.pads_after_transposes import pads_after_transposes
 from edgectl.lowering.passes.pads_into_convolutions import pads_into_convolutions
 from edgectl.lowering.passes.pointwise_to_matmul import pointwise_to_matmul
 from edgectl.lowering.passes.values import attribute_integers, constant_array, functions
+from support.tosa_modules import Interpreter, copy, counts, named, parse
 
 
 def function(arguments: str, results: str, body: str) -> str:
