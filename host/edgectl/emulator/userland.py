@@ -19,78 +19,18 @@ from edgectl.errors import DeviceError
 
 __all__ = ["PACKAGES", "ensure_userland", "need_tools"]
 
-PACKAGES = [
-    "base-files",
-    "base-passwd",
-    "dash",
-    "bash",
-    "coreutils",
-    "sed",
-    "grep",
-    "findutils",
-    "hostname",
-    "libc-bin",
-    "util-linux",
-    "procps",
-    "openssh-server",
-    "openssh-sftp-server",
-    "openssh-client",
-    "libselinux1",
-    "libpcre2-8-0",
-    "libacl1",
-    "libattr1",
-    "libaudit1",
-    "libcap-ng0",
-    "libpam0g",
-    "libcom-err2",
-    "libgssapi-krb5-2",
-    "libkrb5-3",
-    "libk5crypto3",
-    "libkrb5support0",
-    "libkeyutils1",
-    "libwrap0",
-    "libsystemd0",
-    "liblz4-1",
-    "libzstd1",
-    "libgcrypt20",
-    "libgpg-error0",
-    "libcap2",
-    "libmd0",
-    "libgmp10",
-    "libedit2",
-    "libbsd0",
-    "libfido2-1",
-    "libcbor0.8",
-    "libudev1",
-    "libproc2-0",
-    "libmount1",
-    "libblkid1",
-    "libsmartcols1",
-    "libc6",
-    "libgcc-s1",
-    "libstdc++6",
-    "zlib1g",
-    "libexpat1",
-    "libffi8",
-    "libssl3",
-    "libbz2-1.0",
-    "liblzma5",
-    "libuuid1",
-    "libcrypt1",
-    "libnsl2",
-    "libtirpc3",
-    "libsqlite3-0",
-    "libreadline8",
-    "libtinfo6",
-    "libncursesw6",
-    "libdb5.3",
-    "libgomp1",
-    "python3.11-minimal",
-    "libpython3.11-minimal",
-    "python3.11",
-    "libpython3.11-stdlib",
-    "media-types",
-]
+_NAMES = """
+base-files base-passwd dash bash coreutils sed grep findutils hostname libc-bin util-linux
+procps openssh-server openssh-sftp-server openssh-client libselinux1 libpcre2-8-0 libacl1
+libattr1 libaudit1 libcap-ng0 libpam0g libcom-err2 libgssapi-krb5-2 libkrb5-3 libk5crypto3
+libkrb5support0 libkeyutils1 libwrap0 libsystemd0 liblz4-1 libzstd1 libgcrypt20 libgpg-
+error0 libcap2 libmd0 libgmp10 libedit2 libbsd0 libfido2-1 libcbor0.8 libudev1 libproc2-0
+libmount1 libblkid1 libsmartcols1 libc6 libgcc-s1 libstdc++6 zlib1g libexpat1 libffi8
+libssl3 libbz2-1.0 liblzma5 libuuid1 libcrypt1 libnsl2 libtirpc3 libsqlite3-0 libreadline8
+libtinfo6 libncursesw6 libdb5.3 libgomp1 python3.11-minimal libpython3.11-minimal
+python3.11 libpython3.11-stdlib media-types
+"""
+PACKAGES = tuple(_NAMES.split())
 
 _TOOLS = {
     "apt-get": "apt",
@@ -99,7 +39,7 @@ _TOOLS = {
     "qemu-aarch64-static": "qemu-user-static",
     "ssh-keygen": "openssh-client",
 }
-_PASSWD = """\
+_USERS = """\
 pi:x:0:0:virtual Pi:/home/pi:/bin/bash
 root:x:0:0:root:/root:/bin/bash
 sshd:x:101:65534::/run/sshd:/usr/sbin/nologin
@@ -135,7 +75,7 @@ def ensure_userland(cache_dir: Path, *, on_step: Callable[[str], None] | None = 
         DeviceError: a tool is missing, or the packages cannot be downloaded.
     """
     need_tools()
-    key = hashlib.sha256(f"{_REVISION} {' '.join(PACKAGES)} {_PASSWD}".encode()).hexdigest()[:16]
+    key = hashlib.sha256(f"{_REVISION} {' '.join(PACKAGES)} {_USERS}".encode()).hexdigest()[:16]
     folder = cache_dir / "emulator"
     root, mark = folder / f"root-{key}", folder / f"root-{key}.complete"
     folder.mkdir(parents=True, exist_ok=True)
@@ -205,7 +145,7 @@ def _finish(root: Path) -> None:
         (root / folder).mkdir(parents=True, exist_ok=True)
     (root / "tmp").chmod(0o1777)
     (root / "home/pi/.ssh").chmod(0o700)
-    for name, text in (("passwd", _PASSWD), ("group", _GROUP), ("shadow", _SHADOW)):
+    for name, text in (("passwd", _USERS), ("group", _GROUP), ("shadow", _SHADOW)):
         (root / "etc" / name).write_text(text)
     (root / "etc/hostname").write_text("virtual-pi\n")
     (root / "etc/hosts").write_text("127.0.0.1 localhost virtual-pi\n")
