@@ -23,8 +23,8 @@ _NAMES = """
 base-files base-passwd dash bash coreutils sed grep findutils hostname libc-bin util-linux
 procps openssh-server openssh-sftp-server openssh-client libselinux1 libpcre2-8-0 libacl1
 libattr1 libaudit1 libcap-ng0 libpam0g libcom-err2 libgssapi-krb5-2 libkrb5-3 libk5crypto3
-libkrb5support0 libkeyutils1 libwrap0 libsystemd0 liblz4-1 libzstd1 libgcrypt20 libgpg-
-error0 libcap2 libmd0 libgmp10 libedit2 libbsd0 libfido2-1 libcbor0.8 libudev1 libproc2-0
+libkrb5support0 libkeyutils1 libwrap0 libsystemd0 liblz4-1 libzstd1 libgcrypt20 libgpg-error0
+libcap2 libmd0 libgmp10 libedit2 libbsd0 libfido2-1 libcbor0.8 libudev1 libproc2-0
 libmount1 libblkid1 libsmartcols1 libc6 libgcc-s1 libstdc++6 zlib1g libexpat1 libffi8
 libssl3 libbz2-1.0 liblzma5 libuuid1 libcrypt1 libnsl2 libtirpc3 libsqlite3-0 libreadline8
 libtinfo6 libncursesw6 libdb5.3 libgomp1 python3.11-minimal libpython3.11-minimal
