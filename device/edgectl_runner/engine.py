@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from edgectl_runner.binding import element_type_of, native_runtime
 from edgectl_runner.contract import EntryPoint, TensorSpec
 from edgectl_runner.failures import RunnerError
 from edgectl_runner.tensors import check_inputs, dtype_named
@@ -193,7 +194,7 @@ class Engine:
     def _upload(self, array: np.ndarray, spec: TensorSpec) -> Any:
         runtime = self._require()
         api = runtime.api
-        element_type = api.dtypes.map_dtype_to_hal_element_type(array.dtype)
+        element_type = element_type_of(array.dtype)
         if element_type is None:
             raise RunnerError(f"input {spec.name!r}: the runtime knows no dtype {array.dtype}")
         return runtime.device.allocator.allocate_buffer_copy(
@@ -262,8 +263,7 @@ class _Loaded:
 def _load(
     module_path: Path, entry: EntryPoint, threads: int, parameters: Mapping[str, Path]
 ) -> _Loaded:
-    import iree.runtime as api
-
+    api = native_runtime()
     instance = api.VmInstance()
     try:
         unmapped = threading.Event()
@@ -302,11 +302,11 @@ def _device(api: Any, threads: int) -> Any:
     """
     if threads not in _DEVICES:
         if threads == 1:
-            _DEVICES[threads] = api.get_driver("local-sync").create_default_device()
+            _DEVICES[threads] = api.get_cached_hal_driver("local-sync").create_default_device()
         else:
             # Not pinned: the kernel may move workers away from whatever else the board does.
-            api.flags.parse_flags(f"--task_topology_group_count={threads}")
-            _DEVICES[threads] = api.get_driver("local-task").create_default_device()
+            api.parse_flags(f"--task_topology_group_count={threads}")
+            _DEVICES[threads] = api.get_cached_hal_driver("local-task").create_default_device()
     return _DEVICES[threads]
 
 

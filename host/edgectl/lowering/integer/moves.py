@@ -176,9 +176,8 @@ def _max_pool(builder: Builder, node: fx.Node, source: fx.Node) -> fx.Node | Non
     if one_d:
         source = builder.call(aten.reshape.default, source, [*shape[:2], 1, shape[2]])
         shape = [shape[0], shape[1], 1, shape[2]]
-    whole = [int(s) for s in node.meta["val"].shape]
-    out = whole
-    out = [1, out[-1]] if one_d else out[-2:]
+    pooled_shape = [int(s) for s in node.meta["val"].shape]
+    out = [1, pooled_shape[-1]] if one_d else pooled_shape[-2:]
     image = builder.permute(source, [0, 2, 3, 1])
     pads: list[int] = []
     for axis in range(2):
@@ -191,7 +190,7 @@ def _max_pool(builder: Builder, node: fx.Node, source: fx.Node) -> fx.Node | Non
         pads += [before, after]
     pooled = builder.call(edge.max_pool2d.default, image, kernel, stride, pads)
     result = builder.permute(pooled, [0, 3, 1, 2])
-    return builder.call(aten.reshape.default, result, list(whole)) if one_d else result
+    return builder.call(aten.reshape.default, result, pooled_shape) if one_d else result
 
 
 def _pad(
@@ -225,11 +224,11 @@ def fold_average(builder: Builder, node: fx.Node) -> bool:
         dims = [whole(d) % len(shape) for d in axes]
         keep = bool(node.args[2]) if len(node.args) > 2 else False
         count = prod(shape[d] for d in dims)
-        whole = [int(s) for s in node.meta["val"].shape]
+        mean_shape = [int(s) for s in node.meta["val"].shape]
         total = builder.call(edge.sum.default, value.node, dims)
 
         def after(result: fx.Node) -> fx.Node:
-            return result if keep else builder.call(aten.reshape.default, result, whole)
+            return result if keep else builder.call(aten.reshape.default, result, mean_shape)
 
         scales = torch.tensor([value.scale / count], dtype=torch.float64)
         builder.finish(
