@@ -181,6 +181,13 @@ def _refusal(run: subprocess.CompletedProcess[bytes], log_dir: Path) -> CompileE
     log = log_dir / f"compile-{content_key([words])[:12]}.log"
     log_dir.mkdir(parents=True, exist_ok=True)
     log.write_text(" ".join(run.args) + "\n\n" + words)
+    flags = [line for line in words.splitlines() if line.startswith("iree-compile: ")]
+    if flags:
+        return CompileError(
+            f"IREE's compiler refused a flag: {flags[0].split('.  Try')[0].split(': ', 1)[1]}",
+            cause="It was given with --flag, or another version of the compiler is installed.",
+            next_step=f"Leave that flag out; iree-compile --help lists them all (log: {log}).",
+        )
     first = next((line for line in words.splitlines() if "error:" in line), "")
     reason = first.split("error:", 1)[-1].strip()[:200]
     if run.returncode < 0:

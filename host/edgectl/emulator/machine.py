@@ -47,7 +47,7 @@ PrintMotd no
 LogLevel ERROR
 MaxStartups 100
 MaxSessions 100
-SetEnv EDGECTL_EMULATED=1 LANG=C.UTF-8
+SetEnv EDGECTL_EMULATED=1 LANG=C.UTF-8 QEMU_CPU={cpu}
 Subsystem sftp internal-sftp
 """
 
@@ -86,7 +86,7 @@ def up(
     folder = _folder(settings)
     _keys(folder, root)
     port = _free_port()
-    (root / "etc/ssh/sshd_config").write_text(_SSHD_CONFIG.format(port=port))
+    (root / "etc/ssh/sshd_config").write_text(_SSHD_CONFIG.format(port=port, cpu=board.cpu))
     if on_step is not None:
         on_step("start the virtual Pi")
     log = (folder / "sshd.log").open("wb")

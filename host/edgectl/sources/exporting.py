@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import linecache
 import logging
 import warnings
@@ -30,10 +32,10 @@ def export_program(
     Raises:
         UnsupportedModelError: names the line of the model and what to do about it.
     """
-    # torch logs whole graphs when it gives up; what matters of it is in our own error.
+    # torch logs and prints whole graphs when it gives up; what matters is in our own error.
     logging.disable(logging.CRITICAL)
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             return torch.export.export(
                 module,

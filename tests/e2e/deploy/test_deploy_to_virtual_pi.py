@@ -9,23 +9,19 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
+from support import small_models
 
 import edgectl
 
 pytestmark = pytest.mark.device
 
-MODELS = Path(__file__).parent / "small_models.py"
+MODELS = Path(small_models.__file__)
 
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
     """The model as a file, an input, and what eager PyTorch answers."""
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("small_models", MODELS)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    model, inputs = module.digits()
+    model, inputs = small_models.digits()
     folder = tmp_path_factory.mktemp("digits")
     torch.export.save(torch.export.export(model, inputs), folder / "model.pt")
     image = np.random.default_rng(1).normal(size=(1, 1, 28, 28)).astype(np.float32)
@@ -57,7 +53,9 @@ def test_the_device_answers_what_pytorch_answers(deployed, digits):
 
 def test_the_document_follows_its_schema(deployed):
     schema = json.loads(
-        (Path(edgectl.__path__[0]) / "schemas" / "run-report.schema.json").read_text(encoding="utf-8")
+        (Path(edgectl.__path__[0]) / "schemas" / "run-report.schema.json").read_text(
+            encoding="utf-8"
+        )
     )
     jsonschema.validate(deployed.document["report"], schema)
 
@@ -86,8 +84,9 @@ def test_a_second_deploy_sends_nothing_and_prints_a_labelled_table(virtual_pi, d
 
 def test_it_is_an_aarch64_machine(virtual_pi):
     facts = virtual_pi("device", "facts", "emulator", "--json").expect(0).document["facts"]
-    assert facts["machine"] == "aarch64"
+    assert facts["kernel_architecture"] == "aarch64"
     assert facts["cpu_part"] == "0xd08", "a Cortex-A72"
+    assert "asimddp" not in facts["cpu_features"], "which has no dot product"
 
 
 def test_a_bundle_made_before_deploys_without_the_model(virtual_pi, digits, tmp_path, deployed):
