@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgectl.cli.connecting import DEFAULT_TARGET
 from edgectl.cli.console import Output
 from edgectl.pipeline import (
     BuildOptions,
@@ -42,7 +43,7 @@ def build_from_options(
     output: Output,
     *,
     source: SourceOptions,
-    target: str,
+    target: str | None,
     quantize: QuantizeOptions | None,
     trust_model: bool,
     dialect: str,
@@ -53,7 +54,7 @@ def build_from_options(
     """Runs the stages up to a bundle."""
     options = BuildOptions(
         source=source,
-        target=target,
+        target=target or DEFAULT_TARGET,
         quantize=quantize,
         dialect=dialect,
         strict_tosa=strict_tosa,

@@ -15,9 +15,26 @@ from edgectl.settings import load_settings
 if TYPE_CHECKING:
     from edgectl.remote import Device
 
-__all__ = ["EMULATOR", "connected"]
+__all__ = ["DEFAULT_TARGET", "EMULATOR", "connected", "target_of"]
 
 EMULATOR = "emulator"
+DEFAULT_TARGET = "rpi4"
+
+
+def target_of(target: str | None, device: str | None) -> str:
+    """The target asked for, else the one that the device was added with, else the usual one."""
+    from edgectl.inventory import resolve
+
+    if target is not None:
+        return target
+    settings = load_settings()
+    entry = resolve(device or settings.device, settings=settings)
+    if entry.name == EMULATOR:
+        from edgectl.emulator import status
+
+        running = status(settings=settings)
+        return running.target if running is not None else DEFAULT_TARGET
+    return entry.target or DEFAULT_TARGET
 
 
 @contextmanager
@@ -27,11 +44,11 @@ def connected(
     *,
     accept_new_host_key: bool = False,
     ssh_timeout_s: float = 15.0,
-    target: str = "rpi4",
+    target: str | None = None,
 ) -> Iterator[Device]:
     """Opens the device of that name, address, or the default one; closes it at the end.
 
-    ``emulator`` starts the virtual Pi if it is not up.
+    ``emulator`` starts the virtual Pi if it is not up; without a ``target`` it may be any board.
     """
     from edgectl.inventory import resolve
     from edgectl.remote.ssh import connect
@@ -59,12 +76,13 @@ def connected(
         device.close()
 
 
-def _emulator(output: Output, target: str) -> Device:
-    from edgectl.emulator import connect_options, up
+def _emulator(output: Output, target: str | None) -> Device:
+    from edgectl.emulator import connect_options, status, up
     from edgectl.remote.ssh import connect
 
     with output.step("start the virtual Pi"):
-        info = up(target=target)
+        running = status() if target is None else None
+        info = running or up(target=target or DEFAULT_TARGET)
     destination, options = connect_options(info)
     return connect(destination, options=options)
 

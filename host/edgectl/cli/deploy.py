@@ -11,7 +11,7 @@ import click
 
 from edgectl.bundle import read_bundle
 from edgectl.cli.building import build_from_options, hooks_of
-from edgectl.cli.connecting import connected
+from edgectl.cli.connecting import connected, target_of
 from edgectl.cli.console import Output
 from edgectl.cli.describe import spec_text
 from edgectl.cli.options import build_options, device_option, output_options
@@ -62,6 +62,7 @@ def command(
     file.py:function.
     """
     settings = load_settings()
+    options["target"] = target_of(options["target"], device)
     with (
         tempfile.TemporaryDirectory(prefix="edgectl-") as folder,
         # The device first: a wrong address should not cost a compilation.

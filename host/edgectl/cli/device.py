@@ -126,7 +126,7 @@ def facts(
     device: str | None,
     accept_new_host_key: bool,
     ssh_timeout_s: float,
-    target: str,
+    target: str | None,
 ) -> None:
     """Show what DEVICE is: board, core, system, Python, disk, clock, throttling."""
     from edgectl.remote.facts import gather_facts

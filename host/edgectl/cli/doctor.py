@@ -66,7 +66,7 @@ def command(
             output,
             accept_new_host_key=accept_new_host_key,
             ssh_timeout_s=ssh_timeout_s,
-            target=target or "rpi4",
+            target=target,
         ) as remote:
             facts = gather_facts(remote)
     results = run_checks(facts=facts, target=load_target_or_fail(target) if target else None)

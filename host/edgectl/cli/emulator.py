@@ -7,6 +7,7 @@ import os
 
 import click
 
+from edgectl.cli.connecting import DEFAULT_TARGET
 from edgectl.cli.console import Output
 from edgectl.cli.options import output_options, target_option
 from edgectl.errors import DeviceError
@@ -25,12 +26,12 @@ def command() -> None:
 @command.command("up")
 @target_option
 @output_options
-def start(*, output: Output, target: str) -> None:
+def start(*, output: Output, target: str | None) -> None:
     """Start it (and build it, the first time)."""
     from edgectl.emulator import up
 
     with output.step("start the virtual Pi"):
-        info = up(target, on_step=output.say)
+        info = up(target or DEFAULT_TARGET, on_step=output.say)
     output.result(
         {"emulator": dataclasses.asdict(info)},
         lambda console: console.print(f"virtual {info.target} answers on 127.0.0.1:{info.port}"),

@@ -52,11 +52,9 @@ def target_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """``--target``, with the names completed."""
     return click.option(
         "--target",
-        default="rpi4",
-        show_default=True,
         envvar="EDGECTL_TARGET",
         shell_complete=_complete_target,
-        help="Board to compile for (`edgectl targets`).",
+        help="Board to compile for (`edgectl targets`); the device's own, else rpi4.",
     )(function)
 
 
