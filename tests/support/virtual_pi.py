@@ -10,7 +10,6 @@ from edgectl.emulator import connect_options, up
 from edgectl.remote import Device
 from edgectl.remote.ssh import connect
 from edgectl.settings import load_settings
-
 from support.command import Edgectl
 
 

@@ -9,9 +9,9 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
-from support import small_models
 
 import edgectl
+from support import small_models
 
 pytestmark = pytest.mark.device
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support import small_models
 
 from edgectl.cli.main import main
+from support import small_models
 
 MODELS = small_models.__file__
 
