@@ -49,3 +49,22 @@ class Branching(torch.nn.Module):
 
 def branching():
     return Branching(), (torch.ones(4),)
+
+
+class Deep(torch.nn.Module):
+    """Takes the compiler a few seconds."""
+
+    def __init__(self):
+        super().__init__()
+        widths = range(8, 40)
+        self.layers = torch.nn.Sequential(
+            *(torch.nn.Conv2d(n, n + 1, 3, padding=1) for n in widths)
+        )
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def deep():
+    torch.manual_seed(0)
+    return Deep().eval(), (torch.randn(1, 8, 16, 16),)
