@@ -14,10 +14,16 @@ import typing
 from pathlib import Path
 from typing import Any, Literal
 
+from edgectl.cli import documents
 from edgectl_runner import contract
 
 FOLDER = Path(__file__).resolve().parent.parent / "host" / "edgectl" / "schemas"
-DOCUMENTS = {"bundle-manifest": contract.Manifest, "run-report": contract.RunReport}
+DOCUMENTS = {
+    "bundle-manifest": contract.Manifest,
+    "run-report": contract.RunReport,
+    "deployment": documents.DeploymentDocument,
+    "error": documents.ErrorDocument,
+}
 SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 

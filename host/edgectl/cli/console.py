@@ -10,16 +10,16 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from edgectl.cli.documents import SCHEMA_VERSION, ErrorDetails, ErrorDocument
 from edgectl.errors import EdgectlError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["JSON_VERSION", "Output", "fail", "wants_json"]
-
-JSON_VERSION = 1
+__all__ = ["Output", "fail", "wants_json"]
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
@@ -43,7 +43,7 @@ class Output:
     def result(self, document: dict[str, Any], render: Callable[[Console], None]) -> None:
         """Prints the document (with ``--json``) or what ``render`` draws."""
         if self.as_json:
-            print(json.dumps({"schema_version": JSON_VERSION, **document}, indent=2))  # noqa: T201
+            print(json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=2))  # noqa: T201
             return
         render(_console(stderr=False))
 
@@ -88,14 +88,14 @@ class Output:
 def fail(error: EdgectlError, *, as_json: bool) -> int:
     """Prints an error (what, why, what next) and returns its exit code."""
     if as_json:
-        body = {
-            "code": error.exit_code,
-            "kind": type(error).__name__.removeprefix("_"),
-            "message": error.message,
-            "cause": error.cause,
-            "next_step": error.next_step,
-        }
-        print(json.dumps({"schema_version": JSON_VERSION, "error": body}, indent=2))  # noqa: T201
+        details = ErrorDetails(
+            code=error.exit_code,
+            kind=type(error).__name__.removeprefix("_"),
+            message=error.message,
+            cause=error.cause,
+            next_step=error.next_step,
+        )
+        print(json.dumps(asdict(ErrorDocument(error=details)), indent=2))  # noqa: T201
         return error.exit_code
     lines = [f"error: {error.message}"]
     lines += [f"cause: {error.cause}"] if error.cause else []

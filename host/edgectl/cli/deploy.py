@@ -14,6 +14,7 @@ from edgectl.cli.building import build_from_options, hooks_of
 from edgectl.cli.connecting import connected, target_of
 from edgectl.cli.console import Output
 from edgectl.cli.describe import spec_text
+from edgectl.cli.documents import DeploymentDocument
 from edgectl.cli.options import build_options, device_option, output_options
 from edgectl.cli.running import print_report, timing_options
 from edgectl.errors import OutputMismatchError, UsageError
@@ -107,17 +108,18 @@ def _save(path: Path, data: bytes) -> None:
 def _document(
     bundle: Bundle, done: Deployment, error: OutputMismatchError | None
 ) -> dict[str, Any]:
-    return {
-        "model": bundle.manifest.name,
-        "target": bundle.manifest.target,
-        "device": done.device,
-        "emulated": done.emulated,
-        "release": done.release,
-        "payload_bytes_sent": done.payload_bytes,
-        "runtime_bytes_sent": done.runtime_bytes,
-        "outputs_match": error is None,
-        "report": to_document(done.report),
-    }
+    document = DeploymentDocument(
+        model=bundle.manifest.name,
+        target=bundle.manifest.target,
+        device=done.device,
+        emulated=done.emulated,
+        release=done.release,
+        payload_bytes_sent=done.payload_bytes,
+        runtime_bytes_sent=done.runtime_bytes,
+        outputs_match=error is None,
+        report=done.report,
+    )
+    return to_document(document)
 
 
 def _print(console: Console, bundle: Bundle, done: Deployment, labels: Path | None) -> None:

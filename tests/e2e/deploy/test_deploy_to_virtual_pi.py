@@ -53,11 +53,11 @@ def test_the_device_answers_what_pytorch_answers(deployed, digits):
 
 def test_the_document_follows_its_schema(deployed):
     schema = json.loads(
-        (Path(edgectl.__path__[0]) / "schemas" / "run-report.schema.json").read_text(
+        (Path(edgectl.__path__[0]) / "schemas" / "deployment.schema.json").read_text(
             encoding="utf-8"
         )
     )
-    jsonschema.validate(deployed.document["report"], schema)
+    jsonschema.validate(deployed.document, schema)
 
 
 def test_an_emulated_latency_is_labelled(deployed):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import jsonschema
 import pytest
 
+import edgectl
 from edgectl.cli.main import COMMANDS, main
 
 HEAVY = ("torch", "torch_mlir", "iree", "paramiko", "numpy", "rich")
@@ -54,7 +57,8 @@ def test_failures_are_documents_with_json(capsys):
     code, out, err = run(["inspect", "--json", "absent.edgectl"], capsys)
     document = json.loads(out)
     assert (code, err) == (2, "")
-    assert document["schema_version"] == 1
+    schema = Path(edgectl.__path__[0]) / "schemas" / "error.schema.json"
+    jsonschema.validate(document, json.loads(schema.read_text()))
     assert document["error"]["code"] == 2
     assert "absent.edgectl" in document["error"]["message"]
 
