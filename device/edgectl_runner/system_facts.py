@@ -142,9 +142,15 @@ def _output(command: list[str], timeout_s: float = 10.0) -> str | None:
 
 
 def _board_model(root: str) -> str | None:
-    return _read(root, "proc/device-tree/model") or _read(
-        root, "sys/firmware/devicetree/base/model"
-    )
+    for path in ("proc/device-tree/model", "sys/firmware/devicetree/base/model"):
+        if model := _read(root, path):
+            return model
+    # Where the device tree is hidden (in a container), Raspberry Pi OS's kernel says it here too.
+    for line in (_read(root, "proc/cpuinfo") or "").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "Model":
+            return value.strip() or None
+    return None
 
 
 def _os_name(root: str) -> str | None:

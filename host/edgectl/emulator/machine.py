@@ -212,8 +212,6 @@ def _enter(root: Path, board: Target, folder: Path) -> list[str]:
     command = ["proot", "-q", "qemu-aarch64-static", "-r", str(root), "-w", "/"]
     for bind in binds:
         command += ["-b", bind]
-    if os.geteuid() != 0:
-        command.append("-0")
     return command
 
 

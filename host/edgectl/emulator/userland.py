@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -39,8 +40,9 @@ _TOOLS = {
     "qemu-aarch64-static": "qemu-user-static",
     "ssh-keygen": "openssh-client",
 }
-_USERS = """\
-pi:x:0:0:virtual Pi:/home/pi:/bin/bash
+# ``pi`` is whoever runs it: an SSH server that is not root lets in only its own user.
+_USERS = f"""\
+pi:x:{os.geteuid()}:{os.getegid()}:virtual Pi:/home/pi:/bin/bash
 root:x:0:0:root:/root:/bin/bash
 sshd:x:101:65534::/run/sshd:/usr/sbin/nologin
 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
@@ -48,7 +50,7 @@ nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
 _GROUP = "root:x:0:\nnogroup:x:65534:\n"
 _SHADOW = "pi:*:19000::::::\nroot:*:19000::::::\n"
 # Bump when what this module writes into the root changes.
-_REVISION = "3"
+_REVISION = "4"
 
 
 def need_tools() -> None:
