@@ -135,12 +135,12 @@ def _compile(
 
 
 def _kernel_sources() -> str:
-    """Digest of the kernels' C, so that a changed kernel is not taken from the cache."""
-    folder = files("edgectl_toolchains") / "kernels"
+    """Digest of the kernels and of what places them: a changed one is not taken from the cache."""
     digest = hashlib.sha256()
-    for entry in sorted(folder.iterdir(), key=lambda e: e.name):
-        if entry.is_file():
-            digest.update(entry.name.encode() + entry.read_bytes())
+    for folder in (files("edgectl_toolchains") / "kernels", files("edgectl.codegen.kernels")):
+        for entry in sorted(folder.iterdir(), key=lambda e: e.name):
+            if entry.is_file():
+                digest.update(entry.name.encode() + entry.read_bytes())
     return digest.hexdigest()
 
 

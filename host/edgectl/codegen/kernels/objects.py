@@ -11,6 +11,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from edgectl.codegen.cache import content_key
+from edgectl.codegen.kernels.page_alignment import keep_within_pages
 from edgectl.errors import CompileError
 from edgectl_toolchains import Target
 
@@ -23,6 +24,7 @@ COMMON_FLAGS = (
     "-g0",
     "-ffreestanding",
     "-fno-builtin",
+    "-ffunction-sections",
     "-fvisibility=hidden",
     "-fno-stack-protector",
     "-fno-sanitize=all",
@@ -99,7 +101,9 @@ def build_object(source: str, cpu: str, *, cache_dir: Path, in_order: bool = Fal
             next_step="pip install ziglang, or compile with --no-kernels",
         ) from error
     headers = [path.read_bytes() for path in sorted(folder.glob("*.h"))]
-    key = content_key([version, *command[1:], (folder / source).read_bytes(), *headers])
+    key = content_key(
+        [version, "page-aligned", *command[1:], (folder / source).read_bytes(), *headers]
+    )
     result = cache_dir / f"{Path(source).stem}-{cpu}-{key[:20]}.o"
     if result.exists():
         return result
@@ -125,5 +129,6 @@ def build_object(source: str, cpu: str, *, cache_dir: Path, in_order: bool = Fal
                 cause="This ziglang's compiler is not the one the kernels were written for.",
                 next_step="Compile with --no-kernels, or install the pinned ziglang.",
             )
+        temporary.write_bytes(keep_within_pages(temporary.read_bytes()))
         temporary.replace(result)
     return result
