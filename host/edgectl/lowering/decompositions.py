@@ -150,6 +150,68 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     return centred - torch.log(torch.exp(centred).sum(dim, keepdim=True))
 
 
+def instance_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """BatchNorm by the statistics of this very input, which is how InstanceNorm is spelled."""
+    del training, momentum
+    axes = [0, *range(2, x.dim())]
+    mean = x.mean(axes, keepdim=True)
+    centred = x - mean
+    rstd = torch.rsqrt((centred * centred).mean(axes, keepdim=True) + eps)
+    y = centred * rstd
+    shape = [1, x.shape[1], *([1] * (x.dim() - 2))]
+    if weight is not None:
+        y = y * weight.reshape(shape)
+    if bias is not None:
+        y = y + bias.reshape(shape)
+    return y, mean.reshape(x.shape[1]), rstd.reshape(x.shape[1])
+
+
+def erfc(x: Tensor) -> Tensor:
+    """1 - erf(x)."""
+    return 1.0 - torch.erf(x)
+
+
+def hypot(x: Tensor, y: Tensor) -> Tensor:
+    """sqrt(x^2 + y^2), scaled by the larger of the two so that nothing overflows."""
+    x, y = x.abs(), y.abs()
+    large, small = torch.maximum(x, y), torch.minimum(x, y)
+    ratio = small / torch.where(large > 0, large, torch.ones_like(large))
+    return large * torch.sqrt(1.0 + ratio * ratio)
+
+
+def distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
+    """Distances of all pairs of rows, by differences (not by products, which cancel)."""
+    del compute_mode
+    gaps = (x.unsqueeze(-2) - y.unsqueeze(-3)).abs()
+    if p == 0:
+        return (gaps != 0).to(gaps.dtype).sum(-1)
+    if p == 1:
+        return gaps.sum(-1)
+    if p == 2:
+        return torch.sqrt((gaps * gaps).sum(-1))
+    if math.isinf(p):
+        return gaps.amax(-1)
+    return torch.pow(torch.pow(gaps, p).sum(-1), 1.0 / p)
+
+
+def median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The lower median and its place, by sorting; a row with not-a-number gives just that."""
+    place = (x.shape[dim] - 1) // 2
+    values, indices = torch.sort(x, dim)
+    value, index = values.narrow(dim, place, 1), indices.narrow(dim, place, 1)
+    if x.dtype.is_floating_point:
+        wrong = (x != x).any(dim, keepdim=True)
+        value = torch.where(wrong, torch.full_like(value, math.nan), value)
+    return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
+
+
 # Legalised later (legalisation/resizing.py).
 KEPT = (
     aten.upsample_linear1d.vec,
@@ -176,4 +238,9 @@ _OURS: dict[Any, Callable[..., Any]] = {
     aten.hardswish.default: hardswish,
     aten._softmax.default: softmax,  # noqa: SLF001
     aten._log_softmax.default: log_softmax,  # noqa: SLF001
+    aten._native_batch_norm_legit.no_stats: instance_norm,  # noqa: SLF001
+    aten.erfc.default: erfc,
+    aten.hypot.default: hypot,
+    aten._cdist_forward.default: distances,  # noqa: SLF001
+    aten.median.dim: median,
 }
