@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from edgectl.errors import UsageError
-from edgectl.records import Bundle, CompiledModule, Coverage, QuantizedModel
+from edgectl.records import Bundle, CompiledModule, Coverage, Program, QuantizedModel
 from edgectl_runner.contract import (
     MANIFEST_VERSION,
     ContractError,
@@ -35,9 +35,17 @@ from edgectl_runner.contract import (
     to_document,
 )
 
-__all__ = ["BUNDLE_SUFFIX", "canonical_json", "read_bundle", "read_member", "write_bundle"]
+__all__ = [
+    "BUNDLE_SUFFIX",
+    "canonical_json",
+    "read_bundle",
+    "read_member",
+    "read_program",
+    "write_bundle",
+]
 
 BUNDLE_SUFFIX = ".edgectl"
+_PROGRAM = "program.json"
 _MAX_MANIFEST_BYTES = 16 << 20
 _MAX_MEMBERS = 10_000
 _MAX_TOTAL_BYTES = 8 << 30
@@ -68,6 +76,7 @@ def write_bundle(
     for name, value in compiled.lowered.initial_states.items():
         members[name] = _npy(value)
     members["coverage.json"] = canonical_json(_coverage_document(compiled.lowered.coverage))
+    members[_PROGRAM] = canonical_json({"schema_version": 1, **to_document(compiled.program)})
     if quantized is not None:
         members["recipe.json"] = canonical_json(
             {"name": quantized.recipe_name, "recipe": quantized.recipe, "report": quantized.report}
@@ -140,6 +149,20 @@ def read_member(bundle: Bundle, name: str) -> bytes:
     if hashlib.sha256(data).hexdigest() != bundle.manifest.files[name].sha256:
         raise _bad(bundle.path, f"{name} was altered")
     return data
+
+
+def read_program(bundle: Bundle) -> Program:
+    """The dispatches of the bundle's module with the layers they compute; empty if it has none.
+
+    Raises:
+        UsageError: the table is there and cannot be read.
+    """
+    if _PROGRAM not in bundle.manifest.files:
+        return Program()
+    try:
+        return from_document(Program, json.loads(read_member(bundle, _PROGRAM)))
+    except (ValueError, RecursionError) as error:
+        raise _bad(bundle.path, f"its {_PROGRAM} is wrong: {error}") from error
 
 
 def _golden_members(compiled: CompiledModule, members: dict[str, bytes]) -> tuple[GoldenCall, ...]:

@@ -28,12 +28,14 @@ __all__ = [
     "CompiledModule",
     "Coverage",
     "Dialect",
+    "DispatchCall",
     "ExampleCall",
     "ExportedModel",
     "ImportedModule",
     "KernelChoice",
     "LoweredModule",
     "OperatorVerdict",
+    "Program",
     "QuantizedModel",
     "TensorSpec",
     "Where",
@@ -184,6 +186,40 @@ class KernelChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchCall:
+    """One dispatch that a function of the module makes, and the operations that it computes.
+
+    ``symbol`` is its name in the module; equal work shares one, so several calls may have it.
+    ``function`` is the caller, empty for what runs once when the module is loaded. ``module``
+    and ``operator`` name the operation with the most multiply-accumulates, ``nodes`` all of them.
+    ``read_bytes`` and ``written_bytes`` are the sizes of its operands and results: the least that
+    must move.
+    """
+
+    function: str
+    symbol: str
+    module: str
+    operator: str
+    nodes: tuple[str, ...]
+    read_bytes: int
+    written_bytes: int
+    macs: int = 0
+    integer: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A compiled module's dispatches in call order, and the memory that it asks for.
+
+    ``constant_bytes`` are its weights, ``transient_bytes`` the pool that one call allocates.
+    """
+
+    calls: tuple[DispatchCall, ...] = ()
+    constant_bytes: int = 0
+    transient_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledModule:
     """A ``.vmfb`` for one target, with everything that made it."""
 
@@ -193,6 +229,7 @@ class CompiledModule:
     flags: tuple[str, ...]
     tools: Mapping[str, str]
     kernels: tuple[KernelChoice, ...] = ()
+    program: Program = field(default_factory=Program)
     cached: bool = False
 
 

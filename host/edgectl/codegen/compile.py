@@ -12,12 +12,22 @@ from importlib.resources import files
 from pathlib import Path
 
 from edgectl.codegen.cache import CompileCache, content_key
+from edgectl.codegen.calls import compile_with_program
 from edgectl.codegen.kernels import apply as apply_kernels
 from edgectl.errors import CompileError, UsageError
-from edgectl.records import CompiledModule, Dialect, KernelChoice, LoweredModule
+from edgectl.records import (
+    CompiledModule,
+    Dialect,
+    KernelChoice,
+    LoweredModule,
+    Program,
+)
 from edgectl.settings import Settings, load_settings
 from edgectl_runner.contract import from_document, to_document
 from edgectl_toolchains import Target, UnknownTargetError, load_target
+
+# What an entry of the cache is made of; another number and older entries are not read.
+_ENTRY_FORM = "entry 2"
 
 __all__ = [
     "compile_module",
@@ -98,6 +108,8 @@ def compile_module(
             repr(target),
             *flags,
             _kernel_sources() if kernels else "no kernels",
+            repr([(v.node, v.macs) for v in lowered.coverage.operators]),
+            _ENTRY_FORM,
             *map("=".join, sorted(tools.items())),
         ]
     )
@@ -105,10 +117,10 @@ def compile_module(
     if cached is None:
         if on_step is not None:
             on_step(f"compile for {target.cpu}")
-        vmfb, choices = _compile(lowered.bytecode, target, flags, settings, kernels=kernels)
-        cache.put(key, _packed(vmfb, choices))
+        vmfb, choices, program = _compile(lowered, target, flags, settings, kernels=kernels)
+        cache.put(key, _packed(vmfb, choices, program))
     else:
-        vmfb, choices = _unpacked(cached)
+        vmfb, choices, program = _unpacked(cached)
     return CompiledModule(
         lowered=lowered,
         target=target,
@@ -116,22 +128,31 @@ def compile_module(
         flags=flags,
         tools=tools,
         kernels=choices,
+        program=program,
         cached=cached is not None,
     )
 
 
 def _compile(
-    module: bytes, target: Target, flags: tuple[str, ...], settings: Settings, *, kernels: bool
-) -> tuple[bytes, tuple[KernelChoice, ...]]:
+    lowered: LoweredModule,
+    target: Target,
+    flags: tuple[str, ...],
+    settings: Settings,
+    *,
+    kernels: bool,
+) -> tuple[bytes, tuple[KernelChoice, ...], Program]:
     def run(source: bytes, arguments: Sequence[str]) -> bytes:
         return run_compiler(source, arguments, log_dir=settings.log_dir)
 
-    if not kernels:
-        return run(module, flags), ()
-    result = apply_kernels(
-        module, target, flags, run_compiler=run, object_dir=settings.cache_dir / "kernels"
-    )
-    return run(result.module, (*flags, *result.flags)), result.choices
+    module = lowered.bytecode
+    choices: tuple[KernelChoice, ...] = ()
+    if kernels:
+        result = apply_kernels(
+            module, target, flags, run_compiler=run, object_dir=settings.cache_dir / "kernels"
+        )
+        module, choices, flags = result.module, result.choices, (*flags, *result.flags)
+    vmfb, program = compile_with_program(module, flags, lowered.coverage, run_compiler=run)
+    return vmfb, choices, program
 
 
 def _kernel_sources() -> str:
@@ -144,15 +165,17 @@ def _kernel_sources() -> str:
     return digest.hexdigest()
 
 
-def _packed(vmfb: bytes, choices: tuple[KernelChoice, ...]) -> bytes:
-    head = json.dumps([to_document(choice) for choice in choices]).encode()
+def _packed(vmfb: bytes, choices: tuple[KernelChoice, ...], program: Program) -> bytes:
+    document = {"kernels": [to_document(choice) for choice in choices]}
+    head = json.dumps({**document, "program": to_document(program)}).encode()
     return len(head).to_bytes(8, "little") + head + vmfb
 
 
-def _unpacked(entry: bytes) -> tuple[bytes, tuple[KernelChoice, ...]]:
+def _unpacked(entry: bytes) -> tuple[bytes, tuple[KernelChoice, ...], Program]:
     end = 8 + int.from_bytes(entry[:8], "little")
-    choices = tuple(from_document(KernelChoice, d) for d in json.loads(entry[8:end]))
-    return entry[end:], choices
+    document = json.loads(entry[8:end])
+    choices = tuple(from_document(KernelChoice, d) for d in document["kernels"])
+    return entry[end:], choices, from_document(Program, document["program"])
 
 
 def run_compiler(module: bytes, flags: Sequence[str], *, log_dir: Path) -> bytes:

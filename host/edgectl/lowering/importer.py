@@ -2,7 +2,8 @@
 
 torch-mlir's own driver prints the whole module, weights included, before every pipeline; the
 same pipelines run here through `PassManager`, which takes well under a second for an image
-network. Nodes carry ``module|operator`` as their location, which survives to IREE's dispatches.
+network. Nodes carry ``module|operator|node`` as their location, which survives to IREE's
+dispatches.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def import_graph(module: fx.GraphModule, *, function: str) -> Any:
         for text in (TO_TOSA, TO_LINALG):
             PassManager.parse(text).run(ir.Module.parse("module {}").operation)
     for index, node in enumerate(module.graph.nodes):
-        name = f"{module_path(node)}|{node.target}".replace('"', "'")
+        name = f"{module_path(node)}|{node.target}|{node.name}".replace('"', "'")
         node.meta["stack_trace"] = f'File "{name}", line {index},'
 
     class NodeImporter(GraphNodeImporter):  # type: ignore[misc]

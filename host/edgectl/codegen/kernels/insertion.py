@@ -94,7 +94,9 @@ def insert_dispatch(
 
     last = replaced[-1]
     result = last.results[0]
-    with module.context, last.location:
+    # The dispatch answers for all that it replaces; a profile names them.
+    location = ir.Location.fused([o.location for o in replaced], context=module.context)
+    with module.context, location:
         byte = ir.IntegerType.get_signless(8)
         data = np.frombuffer(blob, np.int8)
         with ir.InsertionPoint(last):
