@@ -303,8 +303,9 @@ def gc(store: Store, request: Document) -> Document:
 def uninstall(store: Store, request: Document) -> Document:
     """Removes one release, or with ``everything`` the whole root folder."""
     who = who_of(request)
+    dry_run = request.get("dry_run", False) is True
     if request.get("everything", False) is True:
-        return _uninstall_everything(store, request, dry_run=request.get("dry_run", False) is True)
+        return _uninstall_everything(store, request, dry_run=dry_run)
     release = check_release_id(request.get("release"))
     with _changing(store, request, "uninstall"):
         store.manifest(release)
@@ -314,8 +315,8 @@ def uninstall(store: Store, request: Document) -> Document:
                 code=USAGE,
                 next_step="go back first with 'edgectl rollback', or uninstall everything",
             )
-        freed = store.remove(release, who=who)
-    return {"removed": [release], "freed_bytes": freed}
+        freed = store.only_used_by(release) if dry_run else store.remove(release, who=who)
+    return {"removed": [release], "freed_bytes": freed, "dry_run": dry_run}
 
 
 def _uninstall_everything(store: Store, request: Document, *, dry_run: bool) -> Document:

@@ -271,6 +271,17 @@ class Store:
         self._remove_release(release)
         return self.objects.remove_unreferenced(self._referenced())
 
+    def only_used_by(self, release: str) -> int:
+        """Bytes of the objects that no other release has; what `remove` would free."""
+        mine = {e.sha256: e.size_bytes for e in self.manifest(release).manifest.files.values()}
+        others = {
+            entry.sha256
+            for other in self.release_ids()
+            if other != release
+            for entry in self.manifest(other).manifest.files.values()
+        }
+        return sum(size for sha256, size in mine.items() if sha256 not in others)
+
     def _referenced(self) -> frozenset[str]:
         return frozenset(
             entry.sha256

@@ -22,6 +22,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compile": ("compile", "Compile a model into a bundle, without any device."),
     "explain": ("explain", "Show what becomes of every operation of a model."),
     "inspect": ("inspect", "Show what is in a bundle."),
+    "status": ("status", "Show what is installed on a device and what is current."),
+    "history": ("history", "Show what happened to a device, and by whom."),
+    "rollback": ("rollback", "Go back to the previous release; nothing is transferred."),
+    "gc": ("gc", "Remove releases that nothing needs from a device."),
+    "pin": ("pin", "Keep a release from being collected."),
+    "unpin": ("pin:unpin", "Let a release be collected again."),
+    "uninstall": ("uninstall", "Remove everything of edgectl from a device."),
+    "keys": ("keys", "Keys that sign models, and which of them a device trusts."),
     "device": ("device", "Add, list, remove and look at devices."),
     "doctor": ("doctor", "Check this computer or a device, and say how to fix what fails."),
     "emulator": ("emulator", "A virtual Pi on this computer."),
@@ -38,12 +46,13 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports ``edgectl.cli.NAME`` and takes its ``command``."""
+        """Imports ``edgectl.cli.MODULE`` and takes its ``command``, or NAME of ``MODULE:NAME``."""
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"edgectl.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = module.command
+        place, _, name = COMMANDS[cmd_name][0].partition(":")
+        module = importlib.import_module(f"edgectl.cli.{place}")
+        command: click.Command = getattr(module, name or "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -13,6 +13,7 @@ from edgectl.remote.base import Device
 
 __all__ = [
     "DeviceStatus",
+    "GoneBack",
     "InstalledRelease",
     "Removal",
     "change_trust",
@@ -98,14 +99,23 @@ def history(
     return tuple(call_runner(device, handle, "history", {"last": last})["records"])
 
 
-def rollback(device: Device, handle: RunnerHandle, *, release: str | None = None) -> str:
-    """Goes back to the previous release, or a named one; returns the one that is current then.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoneBack:
+    """The release that is current after a rollback, and the one that was."""
+
+    current: str
+    before: str | None
+
+
+def rollback(device: Device, handle: RunnerHandle, *, release: str | None = None) -> GoneBack:
+    """Goes back to the previous release, or a named one.
 
     Raises:
         DeviceError: there is none, or its files are damaged.
     """
     request = {"who": local_user(), "release": release}
-    return str(call_runner(device, handle, "rollback", request)["current"])
+    answer = call_runner(device, handle, "rollback", request)
+    return GoneBack(current=str(answer["current"]), before=answer["before"])
 
 
 def verify_release(device: Device, handle: RunnerHandle, *, release: str | None = None) -> int:
