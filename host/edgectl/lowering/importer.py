@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import fx
 
 from edgectl.graph import quiet
@@ -23,6 +24,18 @@ TO_TORCH_BACKEND = "builtin.module(torchdynamo-export-to-torch-backend-pipeline)
 TO_TOSA = "builtin.module(torch-backend-to-tosa-backend-pipeline)"
 TO_LINALG = "builtin.module(torch-backend-to-linalg-on-tensors-backend-pipeline)"
 TO_STABLEHLO = "builtin.module(torch-backend-to-stablehlo-backend-pipeline)"
+
+
+_BUFFER_DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +59,11 @@ def import_graph(module: fx.GraphModule, *, function: str) -> Any:
     """The graph as one function of a new MLIR module, in the torch dialect."""
     from torch_mlir import ir
     from torch_mlir.dialects import torch as torch_dialect
-    from torch_mlir.extras.fx_importer import FxImporter, GraphNodeImporter
+    from torch_mlir.extras.fx_importer import (
+        FxImporter,
+        GraphNodeImporter,
+        create_mlir_tensor_type,
+    )
     from torch_mlir.passmanager import PassManager
 
     context = ir.Context()
@@ -58,6 +75,8 @@ def import_graph(module: fx.GraphModule, *, function: str) -> Any:
         name = f"{module_path(node)}|{node.target}|{node.name}".replace('"', "'")
         node.meta["stack_trace"] = f'File "{name}", line {index},'
 
+    kept: list[torch.Tensor] = []
+
     class NodeImporter(GraphNodeImporter):  # type: ignore[misc]
         """Reads a constant once; upstream imports it again at its second use and then asserts."""
 
@@ -66,6 +85,26 @@ def import_graph(module: fx.GraphModule, *, function: str) -> Any:
                 with loc:
                     return self._convert_type(self.resolve_node_value(arg), expected_jit_type)
             return super()._import_argument(loc, arg, expected_jit_type)
+
+        def _import_literal(self, py_value: Any, info: Any = None) -> Any:
+            if not isinstance(py_value, torch.Tensor):
+                return super()._import_literal(py_value, info)
+            # Upstream knows a tensor again by its address, also when another lives there by now.
+            kept.append(py_value)
+            if py_value.dtype == torch.bool:
+                value = self._import_literal(py_value.to(torch.uint8), info)
+                return self._convert_type(value, torch.Tensor, torch.bool, py_value.size())
+            if py_value.dtype in _BUFFER_DTYPES and py_value.numel() > 1:
+                # Upstream makes a list of Python numbers first, to be safe from fake tensors; for
+                # the weights of an image network that takes ten seconds. These are real.
+                mapping = self._cc._py_attr_tracker.track(py_value)  # noqa: SLF001
+                if mapping.is_empty:
+                    mapping.value = ir.DenseResourceElementsAttr.get_from_buffer(
+                        py_value.detach().contiguous().numpy(),
+                        f"torch_tensor_{len(kept)}",
+                        create_mlir_tensor_type(py_value),
+                    )
+            return super()._import_literal(py_value, info)
 
     importer = FxImporter(context=context, graph_node_importer_cls=NodeImporter)
     with quiet():
