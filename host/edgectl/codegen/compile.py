@@ -26,9 +26,6 @@ from edgectl.settings import Settings, load_settings
 from edgectl_runner.contract import from_document, to_document
 from edgectl_toolchains import Target, UnknownTargetError, load_target
 
-# What an entry of the cache is made of; another number and older entries are not read.
-_ENTRY_FORM = "entry 2"
-
 __all__ = [
     "compile_module",
     "compiler_flags",
@@ -109,7 +106,7 @@ def compile_module(
             *flags,
             _kernel_sources() if kernels else "no kernels",
             repr([(v.node, v.macs) for v in lowered.coverage.operators]),
-            _ENTRY_FORM,
+            (files("edgectl.codegen") / "calls.py").read_text(encoding="utf-8"),
             *map("=".join, sorted(tools.items())),
         ]
     )
