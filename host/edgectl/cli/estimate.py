@@ -49,6 +49,7 @@ def command(
     """
     from edgectl.estimation import (
         calibrate,
+        check_profile,
         estimate_bundle,
         load_calibration,
         recalculated,
@@ -70,6 +71,8 @@ def command(
             )
             return
         document = _profile(profile) if profile is not None else None
+        if document is not None:  # before anything slow
+            check_profile(document, target, source=str(profile))
         kept = load_calibration(target, settings) if profile is None else None
         estimate = estimate_bundle(
             bundle,
@@ -161,7 +164,7 @@ def _print_layers(console: Console, estimate: Estimate, top: int) -> None:
     target = load_target(estimate.target)
     origin = f"calibrated with {estimate.calibrated}" if estimate.calibrated else "not calibrated"
     table = Table(
-        Column("module", overflow="fold"),
+        Column("module", overflow="fold", min_width=24),
         "operator",
         "M MACs",
         "M instr.",

@@ -3,6 +3,7 @@
 from edgectl.estimation.calibration import (
     Calibration,
     calibrate,
+    check_profile,
     load_calibration,
     recalculated,
     save_calibration,
@@ -17,6 +18,7 @@ __all__ = [
     "LayerEstimate",
     "StaticCost",
     "calibrate",
+    "check_profile",
     "estimate_bundle",
     "load_calibration",
     "recalculated",

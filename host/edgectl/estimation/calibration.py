@@ -22,7 +22,14 @@ from edgectl.settings import Settings
 from edgectl_runner.contract import ContractError, from_document, to_document
 from edgectl_toolchains import load_target
 
-__all__ = ["Calibration", "calibrate", "load_calibration", "recalculated", "save_calibration"]
+__all__ = [
+    "Calibration",
+    "calibrate",
+    "check_profile",
+    "load_calibration",
+    "recalculated",
+    "save_calibration",
+]
 
 _VERSION = 1
 
@@ -57,31 +64,16 @@ def calibrate(estimate: Estimate, profile: Mapping[str, Any], *, source: str) ->
         UsageError: it is no profile, or of another bundle or board, of more than one thread, or
             made on a virtual board, whose times are not a board's.
     """
-    try:
-        layers: Sequence[Mapping[str, Any]] = profile["layers"]
-        symbols = [str(layer["symbol"]) for layer in layers]
-        measured_ms = [float(layer["mean_ms"]) for layer in layers]
-        target, threads = str(profile["target"]), int(profile["threads"])
-        emulated = bool(profile["emulated"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise _unfit(
-            source, f"it is not what `edgectl profile --json` prints ({error!r})"
-        ) from error
-    if emulated:
-        raise _unfit(source, "it was made on a virtual board, whose times are not a board's")
-    if target != estimate.target:
-        raise _unfit(source, f"it is of {target}, the estimate of {estimate.target}")
-    if threads != 1:
-        raise _unfit(source, f"it was made with {threads} threads; the model is of one core")
+    symbols, measured_ms = check_profile(profile, estimate.target, source=source)
     if symbols != [layer.call.symbol for layer in estimate.layers]:
         raise _unfit(source, "it is of another bundle: its dispatches are not the same")
-    hertz = load_target(target).clock_mhz * 1e6
+    hertz = load_target(estimate.target).clock_mhz * 1e6
     cycles = [ms * 1e-3 * hertz for ms in measured_ms]
     terms = [layer.terms for layer in estimate.layers]
     weights = fit(terms, cycles)
     fitted = [cycles_of(t, weights) for t in terms]
     return Calibration(
-        target=target,
+        target=estimate.target,
         source=source,
         weights=weights,
         layers=len(cycles),
@@ -89,6 +81,32 @@ def calibrate(estimate: Estimate, profile: Mapping[str, Any], *, source: str) ->
         mean_error_before=_error([layer.cycles for layer in estimate.layers], cycles),
         total_error=sum(fitted) / sum(cycles) - 1,
     )
+
+
+def check_profile(
+    profile: Mapping[str, Any], target: str, *, source: str
+) -> tuple[list[str], list[float]]:
+    """The dispatches of a profile that can calibrate estimates for a target, and their times in ms.
+
+    Raises:
+        UsageError: it cannot; see `calibrate`.
+    """
+    try:
+        layers: Sequence[Mapping[str, Any]] = profile["layers"]
+        symbols = [str(layer["symbol"]) for layer in layers]
+        measured_ms = [float(layer["mean_ms"]) for layer in layers]
+        board, threads = str(profile["target"]), int(profile["threads"])
+        emulated = bool(profile["emulated"])
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"it is not what `edgectl profile --json` prints ({error!r})"
+        raise _unfit(source, reason) from error
+    if emulated:
+        raise _unfit(source, "it was made on a virtual board, whose times are not a board's")
+    if board != target:
+        raise _unfit(source, f"it is of {board}, the estimate of {target}")
+    if threads != 1:
+        raise _unfit(source, f"it was made with {threads} threads; the model is of one core")
+    return symbols, measured_ms
 
 
 def save_calibration(calibration: Calibration, settings: Settings) -> Path:
