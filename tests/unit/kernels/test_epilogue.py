@@ -134,3 +134,27 @@ func.func @main(%x: tensor<1x6x8xf32>) -> tensor<1x2x3x4xf32> {
     assert conv.epilogue == Activation(low=0.0, high=6.0)
     assert conv.geometry.rows == 6
     assert len(site.operations) == 4
+
+
+HALF = """
+func.func @main(%x: tensor<1x1x8xf16>) -> tensor<1x1x8x{end}> {{
+  %w = "tosa.const"() <{{values = dense<0.5> : tensor<1x8x8xf16>}}> : () -> tensor<1x8x8xf16>
+  %z = "tosa.const"() <{{values = dense<0.0> : tensor<1xf16>}}> : () -> tensor<1xf16>
+  %acc = "tosa.matmul"(%x, %w, %z, %z) : (tensor<1x1x8xf16>, tensor<1x8x8xf16>,
+    tensor<1xf16>, tensor<1xf16>) -> tensor<1x1x8xf32>
+  {tail}
+}}"""
+
+
+def test_half_sums_in_single_precision_are_taken_up_to_their_cast():
+    tail = """%r = "tosa.cast"(%acc) : (tensor<1x1x8xf32>) -> tensor<1x1x8xf16>
+  return %r : tensor<1x1x8xf16>"""
+    (site,) = _sites(HALF.format(end="f16", tail=tail))
+    assert site.convolution is not None
+    assert [op.name for op in site.operations] == ["tosa.matmul", "tosa.cast"]
+
+
+def test_half_sums_that_stay_in_single_precision_are_left_alone():
+    (site,) = _sites(HALF.format(end="f32", tail="return %acc : tensor<1x1x8xf32>"))
+    assert site.convolution is None
+    assert "f32" in site.reason

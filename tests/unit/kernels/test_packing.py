@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from edgectl.codegen.kernels.blob import (
     Layout,
     fits_narrow,
+    fits_small,
     pack_columns,
     pack_depthwise,
     pack_panels,
@@ -142,3 +145,55 @@ def test_the_narrow_form_is_used_only_when_no_input_can_leave_its_range():
         ),
     )
     assert not fits_narrow(steep)
+
+
+def test_without_saturation_only_when_no_scaled_sum_can_leave_16_bits():
+    deep = _convolution(8, 3, 512)
+    assert not fits_narrow(deep)
+    gentle = replace(deep, epilogue=replace(deep.epilogue, scale=np.full(8, 1e-5, np.float32)))
+    assert fits_small(gentle)
+    assert not fits_small(replace(deep, epilogue=replace(deep.epilogue, scale=np.ones(8, "f4"))))
+
+
+def test_rows_are_cut_so_that_no_sliver_is_left():
+    conv = Convolution(
+        element="f32",
+        geometry=Geometry(batch=1, in_h=7, in_w=7, in_c=960, out_h=7, out_w=7, out_c=320),
+        weights=np.zeros((1, 1, 1, 1), np.float32),
+        bias=np.zeros(1, np.float32),
+        epilogue=Activation(),
+    )
+    split = plan(conv, FLOAT, cores=4)
+    assert split is not None
+    heights = [
+        min(split.rows_per_group, 49 - first) for first in range(0, 49, split.rows_per_group)
+    ]
+    blocks = [min(split.block_rows, h - b) for h in heights for b in range(0, h, split.block_rows)]
+    assert min(blocks) >= 5
+
+
+def test_depthwise_workgroups_own_whole_lines():
+    conv = Convolution(
+        element="f32",
+        geometry=Geometry(
+            batch=1,
+            in_h=14,
+            in_w=14,
+            in_c=480,
+            out_h=14,
+            out_w=14,
+            out_c=480,
+            k_h=5,
+            k_w=5,
+            pad_top=2,
+            pad_left=2,
+            depthwise=True,
+        ),
+        weights=np.zeros((5, 5, 480), np.float32),
+        bias=np.zeros(480, np.float32),
+        epilogue=Activation(),
+    )
+    split = plan(conv, FLOAT, cores=4)
+    assert split is not None
+    assert split.groups > 1
+    assert split.rows_per_group % 14 == 0

@@ -21,6 +21,8 @@ enum conv_flags {
    * the accumulator may live in a float's mantissa and narrowing needs no saturation. */
   CONV_NARROW = 1,
   CONV_CLAMP = 2, /* float: the result is clamped to act_min .. act_max */
+  /* Only |accumulator * scale| < 2^15 - 256 is proven: narrowing needs no saturation. */
+  CONV_SMALL = 4,
 };
 
 struct conv_params {
@@ -50,6 +52,9 @@ struct conv_params {
 /* A function of its own: one copy per form, with all registers for its loop. */
 #define HOT static __attribute__((noinline, aligned(64)))
 #define INLINE static inline __attribute__((always_inline))
+/* A copy of the record whose address goes nowhere: unlike the one in memory, no store through a byte
+ * pointer can change it, so its fields stay in registers. */
+#define OWN(NAME, SHARED) const struct conv_params NAME##_copy = *(SHARED), *const NAME = &NAME##_copy
 /* Hidden: a default symbol would be called through a PLT, which IREE's ELF loader does not fill. */
 #define KERNEL __attribute__((visibility("hidden")))
 
@@ -67,14 +72,18 @@ INLINE void store_some(uint8_t *to, const uint8_t *from, int32_t count) {
 }
 
 /* Freestanding objects have no libc; the compiler may still turn plain loops into calls, so these
- * stay volatile-free but small, and are built with -fno-builtin. */
+ * stay volatile-free but small, and are built with -fno-builtin. The last copy may overlap the one
+ * before it. */
 INLINE void copy_bytes(uint8_t *to, const uint8_t *from, int32_t count) {
-  if (count >= 8) {
-    ROLLED for (int32_t i = 0; i < count - 8; i += 8) __builtin_memcpy(to + i, from + i, 8);
-    __builtin_memcpy(to + count - 8, from + count - 8, 8); /* may overlap the one before */
-    return;
+  if (count >= 16) {
+    ROLLED for (int32_t i = 0; i < count - 16; i += 16) __builtin_memcpy(to + i, from + i, 16);
+    __builtin_memcpy(to + count - 16, from + count - 16, 16);
+  } else if (count >= 8) {
+    __builtin_memcpy(to, from, 8);
+    __builtin_memcpy(to + count - 8, from + count - 8, 8);
+  } else {
+    ROLLED for (int32_t i = 0; i < count; ++i) to[i] = from[i];
   }
-  ROLLED for (int32_t i = 0; i < count; ++i) to[i] = from[i];
 }
 
 /* Where output pixel `row` reads its first tap. */

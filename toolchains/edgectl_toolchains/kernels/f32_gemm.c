@@ -27,5 +27,5 @@ INLINE float32x4_t load_at(const float *from, size_t at) {
 KERNEL void edgectl_f32_gemm(const uint8_t *in, size_t in_at, const uint8_t *blob, size_t blob_at,
                              uint8_t *out, size_t out_at, size_t group) {
   run_frame(in + in_at, blob + blob_at, out + out_at, group, sizeof(SCALAR), sizeof(SCALAR), TILE_ROWS,
-            TILE_COLS, choose_tile);
+            TILE_COLS, choose_tile, LINE_COLS, LINE_TILE);
 }

@@ -168,7 +168,8 @@ static void run_strip(const struct conv_params *p, const uint8_t *blob, const ui
 #endif
 
 INLINE void run_depthwise(const uint8_t *in, const uint8_t *blob, uint8_t *out, size_t group) {
-  const struct conv_params *p = (const struct conv_params *)blob;
+  const struct conv_params *const shared = (const struct conv_params *)blob;
+  OWN(p, shared);
   const uint8_t *pad = blob + p->pad_at, *table[MAX_COLUMNS];
   const int32_t end = least(((int32_t)group + 1) * p->rows_per_group, p->rows);
   const int32_t pixel_bytes = p->out_c * (int32_t)sizeof(SCALAR);
@@ -189,10 +190,10 @@ INLINE void run_depthwise(const uint8_t *in, const uint8_t *blob, uint8_t *out, 
     uint8_t *to = out + (size_t)row * pixel_bytes;
 #if USE_NEON
     if (strips)
-      run_strip(p, blob, table, pixels, to);
+      run_strip(shared, blob, table, pixels, to);
     else
 #endif
-      one_pixel(p, blob, table, 0, to);
+      one_pixel(shared, blob, table, 0, to);
     row += pixels;
     advance_strip(p, &at, pixels, left);
     left = left == pixels ? p->out_w : left - pixels;

@@ -23,27 +23,34 @@ typedef tile_function *tile_choice(int32_t rows, int32_t cols);
 
 INLINE void pack_row(const struct conv_params *p, const uint8_t *in, const uint8_t *pad, struct pixel at,
                      int32_t element, uint8_t *to) {
-  const int32_t tap_bytes = p->in_c * element;
+  const int32_t tap_bytes = p->in_c * element, run = tap_bytes * p->k_w;
   uint8_t *const end = to + p->depth * element;
-  for (int32_t ky = 0; ky < p->k_h; ++ky) {
-    const int32_t y = at.y + ky * p->dilation_h;
-    const int inside = (uint32_t)y < (uint32_t)p->in_h && at.x >= 0 &&
-                       at.x + p->k_w <= p->in_w && p->dilation_w == 1;
-    if (inside) { /* the taps of one kernel row lie side by side */
-      copy_bytes(to, tap_pointer(p, in, pad, at, ky, 0, element), tap_bytes * p->k_w);
-      to += tap_bytes * p->k_w;
-      continue;
-    }
+  /* What the depth is padded with: less than one step, at most 16 bytes, overwritten where too long. */
+  const int32_t rest = (int32_t)(end - to) - run * p->k_h;
+  if (rest > 0) {
+    __builtin_memset(end - 8, 0, 8);
+    if (rest > 8) __builtin_memset(end - 16, 0, 8);
+  }
+  const int32_t reach = (p->k_h - 1) * p->dilation_h;
+  if (p->dilation_w == 1 && at.x >= 0 && at.x + p->k_w <= p->in_w && at.y >= 0 && at.y + reach < p->in_h) {
+    /* The taps of one kernel row lie side by side. */
+    const uint8_t *from = tap_pointer(p, in, pad, at, 0, 0, element);
+    const size_t line = (size_t)p->dilation_h * p->in_w * tap_bytes;
+    ROLLED for (int32_t ky = 0; ky < p->k_h; ++ky, from += line, to += run) copy_bytes(to, from, run);
+    return;
+  }
+  for (int32_t ky = 0; ky < p->k_h; ++ky)
     for (int32_t kx = 0; kx < p->k_w; ++kx, to += tap_bytes)
       copy_bytes(to, tap_pointer(p, in, pad, at, ky, kx, element), tap_bytes);
-  }
-  while (to < end) *to++ = 0;
 }
 
+/* `line_tile` computes `line_cols` channels of a single row at a time, several panels side by side:
+ * one row of a panel alone has too few sums to hide a multiply-add's latency. */
 INLINE void run_frame(const uint8_t *in, const uint8_t *blob, uint8_t *out, size_t group,
                       int32_t in_element, int32_t out_element, int32_t tile_rows, int32_t tile_cols,
-                      tile_choice *choose) {
-  const struct conv_params *p = (const struct conv_params *)blob;
+                      tile_choice *choose, int32_t line_cols, tile_function *line_tile) {
+  const struct conv_params *const shared = (const struct conv_params *)blob;
+  OWN(p, shared);
   const uint8_t *pad = blob + p->pad_at;
   const uint8_t *pointers[FRAME_POINTERS];
   uint8_t packed[FRAME_PACKED_BYTES] __attribute__((aligned(64)));
@@ -60,34 +67,42 @@ INLINE void run_frame(const uint8_t *in, const uint8_t *blob, uint8_t *out, size
     const int32_t tiles = (rows + tile_rows - 1) / tile_rows;
     /* Tiles of nearly the same height: 49 rows in tiles of 8 are seven of 7, not six and a sliver. */
     const int32_t height = rows / tiles, taller = rows - height * tiles;
-    const uint8_t **at = pointers;
-    struct pixel pixel = locate(p, block);
-    int32_t row = block;
-    for (int32_t t = 0; t < tiles; ++t) {
-      const int32_t count = height + (t < taller);
-      for (int32_t r = 0; r < count; ++r, ++row, advance(p, &pixel)) {
-        if (p->mode == CONV_DIRECT) {
-          at[r] = in + (size_t)row * p->depth * in_element;
-        } else if (p->mode == CONV_TAPS) {
-          for (int32_t ky = 0; ky < p->k_h; ++ky)
-            point_row(p, in, pad, pixel, ky, p->k_w, in_element, at + ky * p->k_w * count + r, count);
-        } else {
-          uint8_t *to = packed + (size_t)(row - block) * p->depth * in_element;
-          pack_row(p, in, pad, pixel, in_element, to);
-          at[r] = to;
-        }
+    if (p->mode == CONV_DIRECT) {
+      const size_t line = (size_t)p->depth * in_element;
+      const uint8_t *from = in + block * line;
+      ROLLED for (int32_t r = 0; r < rows; ++r, from += line) pointers[r] = from;
+    } else if (p->mode == CONV_PACKED) {
+      const int32_t line = p->depth * in_element;
+      struct pixel pixel = locate(p, block);
+      uint8_t *to = packed;
+      for (int32_t r = 0; r < rows; ++r, to += line, advance(p, &pixel)) {
+        pack_row(p, in, pad, pixel, in_element, to);
+        pointers[r] = to;
       }
-      at += (size_t)count * p->taps;
+    } else {
+      struct pixel pixel = locate(p, block);
+      const uint8_t **to = pointers;
+      for (int32_t t = 0; t < tiles; ++t) {
+        const int32_t count = height + (t < taller);
+        for (int32_t r = 0; r < count; ++r, advance(p, &pixel))
+          for (int32_t ky = 0; ky < p->k_h; ++ky)
+            point_row(p, in, pad, pixel, ky, p->k_w, in_element, to + ky * p->k_w * count + r, count);
+        to += (size_t)count * p->taps;
+      }
     }
-    for (int32_t col = first_col; col < end_col; col += tile_cols) {
-      const size_t row_bytes = (size_t)p->out_c * out_element;
+    const size_t row_bytes = (size_t)p->out_c * out_element;
+    int32_t col = first_col;
+    if (line_tile && rows == 1)
+      for (; col + line_cols <= end_col; col += line_cols)
+        line_tile(shared, blob, pointers, line_cols, col, out + block * row_bytes + (size_t)col * out_element, 1);
+    for (; col < end_col; col += tile_cols) {
       const int32_t cols = least(tile_cols, end_col - col);
       uint8_t *to = out + block * row_bytes + (size_t)col * out_element;
-      at = pointers;
+      const uint8_t **at = pointers;
       for (int32_t part = 0; part < 2; ++part) { /* the taller tiles, then the others */
         const int32_t count = height + (part == 0), times = part == 0 ? taller : tiles - taller;
         if (times == 0) continue;
-        choose(count, cols)(p, blob, at, cols, col, to, times);
+        choose(count, cols)(shared, blob, at, cols, col, to, times);
         at += (size_t)count * p->taps * times;
         to += count * row_bytes * times;
       }

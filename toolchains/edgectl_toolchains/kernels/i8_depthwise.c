@@ -1,175 +1,135 @@
-/* int8 depthwise convolution, channels last, any stride; 3x3 and 5x5 unrolled, other sizes by a loop.
+/* int8 depthwise convolution, channels last; 3x3 and 5x5 with stride 1 or 2 unrolled, others by loops.
  *
- * Sixteen channels at a time. Products of two taps are summed in 16 bits (weights are never -128)
- * and widened into 32 bits. Weights are packed [channels / 16][taps][16]. An output pixel whose taps
- * all lie inside the row reads through one pointer per kernel row (rows outside point at a row of
- * padding); at the left and right edge it reads through one pointer per tap.
+ * Sixteen channels of two neighbouring output pixels at a time, which share their weights and, at
+ * stride 1, most of their inputs. Products of two taps are summed in 16 bits (weights are never -128)
+ * and widened into 32 bits. Weights are packed [channels / 16][taps][16]. Inputs come through a table
+ * of pointers, one per kernel row and input column of the strip; those outside point at padding.
  */
 #include "requantize.h"
 
-enum { MAX_TAPS = 121, LANES = 16 };
+enum { MAX_TAPS = 121, LANES = 16, STRIP = 2 };
 
 #if USE_NEON
-typedef struct {
-  int32x4_t lane[4];
-} sums;
-
-INLINE void one_tap(sums *s, int8x16_t x, int8x16_t w) {
-  const int16x8_t low = vmull_s8(vget_low_s8(x), vget_low_s8(w)), high = vmull_high_s8(x, w);
-  s->lane[0] = vaddw_s16(s->lane[0], vget_low_s16(low));
-  s->lane[1] = vaddw_high_s16(s->lane[1], low);
-  s->lane[2] = vaddw_s16(s->lane[2], vget_low_s16(high));
-  s->lane[3] = vaddw_high_s16(s->lane[3], high);
-}
-
-INLINE void two_taps(sums *s, int8x16_t x, int8x16_t w, int8x16_t y, int8x16_t v) {
-  int16x8_t low = vmull_s8(vget_low_s8(x), vget_low_s8(w)), high = vmull_high_s8(x, w);
-  low = vmlal_s8(low, vget_low_s8(y), vget_low_s8(v));
-  high = vmlal_high_s8(high, y, v);
-  s->lane[0] = vaddw_s16(s->lane[0], vget_low_s16(low));
-  s->lane[1] = vaddw_high_s16(s->lane[1], low);
-  s->lane[2] = vaddw_s16(s->lane[2], vget_low_s16(high));
-  s->lane[3] = vaddw_high_s16(s->lane[3], high);
-}
-
-INLINE void finish_sums(const struct conv_params *p, const sums *s, const float *scale, int32_t count,
-                        uint8_t *out, int narrow) {
-  const int16x8_t zp = vdupq_n_s16((int16_t)p->out_zp);
-  const int8x16_t low = vdupq_n_s8((int8_t)p->q_min), high = vdupq_n_s8((int8_t)p->q_max);
-  const int16x8_t first = requantize8(s->lane[0], s->lane[1], vld1q_f32(scale), vld1q_f32(scale + 4), zp, narrow);
-  const int16x8_t second =
-      requantize8(s->lane[2], s->lane[3], vld1q_f32(scale + 8), vld1q_f32(scale + 12), zp, narrow);
-  const uint8x16_t all = vreinterpretq_u8_s8(clamp16(first, second, low, high));
-  if (__builtin_expect(count >= LANES, 1)) {
-    vst1q_u8(out, all);
-  } else {
-    uint8_t spill[LANES];
-    vst1q_u8(spill, all);
-    store_some(out, spill, count);
-  }
-}
-
-/* Sixteen lanes of a tap; the last channels of an odd count are copied, never read past the end. */
-INLINE int8x16_t lanes(const uint8_t *from, int32_t count) {
-  if (__builtin_expect(count >= LANES, 1)) return vreinterpretq_s8_u8(vld1q_u8(from));
-  uint8_t some[LANES] = {0};
-  store_some(some, from, count);
-  return vreinterpretq_s8_u8(vld1q_u8(some));
-}
-
-#define TAP_INSIDE(T) vreinterpretq_s8_u8(vld1q_u8(row[(T) / size] + at[(T) % size]))
-#define TAP_EDGE(T) vreinterpretq_s8_u8(vld1q_u8(tap[T] + c))
-
-/* All taps inside the row: `size` row pointers and `size` offsets stay in registers. */
-INLINE void inside(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *rows,
-                   int32_t step, const int32_t size, uint8_t *out, int narrow) {
+INLINE void strip(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table,
+                  const int32_t size, const int32_t stride, const int32_t pixels, uint8_t *to, const int form) {
   const int8_t *w = (const int8_t *)(blob + p->weights_at);
   const int32_t *bias = (const int32_t *)(blob + p->bias_at);
   const float *scale = (const float *)(blob + p->scale_at);
-  const uint8_t *row[5];
-  size_t at[5];
-  UNROLL for (int i = 0; i < size; ++i) {
-    row[i] = rows[i];
-    at[i] = (size_t)i * step;
+  const struct limits bounds = read_limits(p);
+  const int32_t columns = (pixels - 1) * stride + size, taps = size * size;
+  const size_t pixel = p->out_c, end = p->out_c & -LANES;
+#define EACH UNROLL for (int i = 0; i < pixels; ++i)
+#define INPUT(T, I) vld1q_s8((const int8_t *)table[(T) / size * columns + (T) % size + (I) * stride] + c)
+  for (size_t c = 0; c < end; c += LANES, w += LANES * taps) {
+    int32x4_t sum[STRIP][4];
+    EACH UNROLL for (int g = 0; g < 4; ++g) sum[i][g] = vld1q_s32(bias + c + 4 * g);
+    UNROLL for (int t = 0; t < taps; t += 2) {
+      int8x16_t x[STRIP], y[STRIP];
+      int16x8_t low[STRIP], high[STRIP];
+      const int pair = t + 1 < taps;
+      const int8x16_t a = vld1q_s8(w + LANES * t), b = pair ? vld1q_s8(w + LANES * (t + 1)) : a;
+      EACH x[i] = INPUT(t, i);
+      EACH y[i] = pair ? INPUT(t + 1, i) : x[i];
+      EACH low[i] = vmull_s8(vget_low_s8(x[i]), vget_low_s8(a));
+      EACH high[i] = vmull_high_s8(x[i], a);
+#ifdef EDGECTL_IN_ORDER
+      EACH PIN(low[i]);
+      EACH PIN(high[i]);
+#endif
+      if (pair) {
+        EACH low[i] = vmlal_s8(low[i], vget_low_s8(y[i]), vget_low_s8(b));
+        EACH high[i] = vmlal_high_s8(high[i], y[i], b);
+      }
+      EACH sum[i][0] = vaddw_s16(sum[i][0], vget_low_s16(low[i]));
+      EACH sum[i][1] = vaddw_high_s16(sum[i][1], low[i]);
+      EACH sum[i][2] = vaddw_s16(sum[i][2], vget_low_s16(high[i]));
+      EACH sum[i][3] = vaddw_high_s16(sum[i][3], high[i]);
+    }
+    int8x16_t done[STRIP];
+    requantize_tile(bounds, sum, pixels, 2, scale + c, done, form);
+    store_tile(to + c, pixel, done, pixels, 2);
   }
-  const int32_t taps = size * size;
-  for (int32_t c = 0; c + LANES <= p->out_c; c += LANES) {
-    sums s;
-    UNROLL for (int i = 0; i < 4; ++i) s.lane[i] = vld1q_s32(bias + 4 * i);
-    UNROLL for (int t = 0; t + 1 < taps; t += 2)
-        two_taps(&s, TAP_INSIDE(t), vld1q_s8(w + 16 * t), TAP_INSIDE(t + 1), vld1q_s8(w + 16 * t + 16));
-    one_tap(&s, TAP_INSIDE(taps - 1), vld1q_s8(w + 16 * (taps - 1)));
-    UNROLL for (int i = 0; i < size; ++i) row[i] += LANES;
-    w += LANES * taps;
-    finish_sums(p, &s, scale, LANES, out, narrow);
-    out += LANES;
-    bias += LANES;
-    scale += LANES;
-  }
+#undef EACH
+#undef INPUT
 }
 
-INLINE void edge_unrolled(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *tap,
-                          const int32_t taps, uint8_t *out, int narrow) {
-  const int8_t *w = (const int8_t *)(blob + p->weights_at);
-  const int32_t *bias = (const int32_t *)(blob + p->bias_at);
-  const float *scale = (const float *)(blob + p->scale_at);
-  for (int32_t c = 0; c + LANES <= p->out_c; c += LANES, w += LANES * taps) {
-    sums s;
-    UNROLL for (int i = 0; i < 4; ++i) s.lane[i] = vld1q_s32(bias + c + 4 * i);
-    UNROLL for (int t = 0; t + 1 < taps; t += 2)
-        two_taps(&s, TAP_EDGE(t), vld1q_s8(w + 16 * t), TAP_EDGE(t + 1), vld1q_s8(w + 16 * t + 16));
-    one_tap(&s, TAP_EDGE(taps - 1), vld1q_s8(w + 16 * (taps - 1)));
-    finish_sums(p, &s, scale + c, LANES, out + c, narrow);
-  }
-}
-
-/* Any number of taps, and the channels that do not fill sixteen lanes. */
-INLINE void edge_looped(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *tap,
-                        int32_t first, uint8_t *out) {
+/* One pixel, any number of taps, channels from `first` on: those that do not fill sixteen lanes too. */
+HOT void one_pixel(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table,
+                   int32_t columns, int32_t first, uint8_t *out) {
   const int8_t *w = (const int8_t *)(blob + p->weights_at) + (size_t)first * p->taps;
   const int32_t *bias = (const int32_t *)(blob + p->bias_at);
   const float *scale = (const float *)(blob + p->scale_at);
   for (int32_t c = first; c < p->out_c; c += LANES) {
     const int32_t count = least(LANES, p->out_c - c);
-    sums s;
-    UNROLL for (int i = 0; i < 4; ++i) s.lane[i] = vld1q_s32(bias + c + 4 * i);
-    for (int32_t t = 0; t < p->taps; ++t, w += LANES) one_tap(&s, lanes(tap[t] + c, count), vld1q_s8(w));
-    if (p->flags & CONV_NARROW)
-      finish_sums(p, &s, scale + c, count, out + c, 1);
-    else
-      finish_sums(p, &s, scale + c, count, out + c, 0);
+    int32x4_t sum[1][4];
+    UNROLL for (int g = 0; g < 4; ++g) sum[0][g] = vld1q_s32(bias + c + 4 * g);
+    for (int32_t ky = 0; ky < p->k_h; ++ky)
+      for (int32_t kx = 0; kx < p->k_w; ++kx, w += LANES) {
+        const uint8_t *from = table[ky * columns + kx] + c;
+        uint8_t some[LANES] = {0};
+        if (count < LANES) { /* never read past the last channel */
+          store_some(some, from, count);
+          from = some;
+        }
+        const int8x16_t x = vreinterpretq_s8_u8(vld1q_u8(from)), a = vld1q_s8(w);
+        const int16x8_t low = vmull_s8(vget_low_s8(x), vget_low_s8(a)), high = vmull_high_s8(x, a);
+        sum[0][0] = vaddw_s16(sum[0][0], vget_low_s16(low));
+        sum[0][1] = vaddw_high_s16(sum[0][1], low);
+        sum[0][2] = vaddw_s16(sum[0][2], vget_low_s16(high));
+        sum[0][3] = vaddw_high_s16(sum[0][3], high);
+      }
+    finish(p, sum, 1, 2, count, scale + c, out + c);
   }
 }
 
-#define FORM(NAME, CALL)                                                                           \
-  HOT void NAME(const struct conv_params *p, const uint8_t *blob,     \
-                                             const uint8_t *const *pointers, int32_t step,         \
-                                             uint8_t *out) {                                       \
-    (void)step;                                                                                    \
-    CALL;                                                                                          \
+#define FORM(SIZE, STRIDE, PIXELS)                                                                 \
+  HOT void strip_##SIZE##_##STRIDE##_##PIXELS(                                                     \
+      const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table, uint8_t *to) { \
+    strip(p, blob, table, SIZE, STRIDE, PIXELS, to, FAST_FORM);                                    \
+  }                                                                                                \
+  HOT void safe_##SIZE##_##STRIDE##_##PIXELS(                                                      \
+      const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table, uint8_t *to) { \
+    strip(p, blob, table, SIZE, STRIDE, PIXELS, to, SATURATING);                                   \
   }
-FORM(inside_3x3, inside(p, blob, pointers, step, 3, out, 0))
-FORM(inside_5x5, inside(p, blob, pointers, step, 5, out, 0))
-FORM(inside_3x3_narrow, inside(p, blob, pointers, step, 3, out, 1))
-FORM(inside_5x5_narrow, inside(p, blob, pointers, step, 5, out, 1))
-FORM(edge_3x3, edge_unrolled(p, blob, pointers, 9, out, 0))
-FORM(edge_5x5, edge_unrolled(p, blob, pointers, 25, out, 0))
-FORM(edge_3x3_narrow, edge_unrolled(p, blob, pointers, 9, out, 1))
-FORM(edge_5x5_narrow, edge_unrolled(p, blob, pointers, 25, out, 1))
-FORM(edge_any, edge_looped(p, blob, pointers, 0, out))
-FORM(edge_rest, edge_looped(p, blob, pointers, p->out_c & -LANES, out))
+#ifdef __ARM_FEATURE_DOTPROD
+#define FAST_FORM NARROW
+#define IS_FAST(FLAGS) ((FLAGS) & CONV_NARROW)
+#else
+#define FAST_FORM SMALL
+#define IS_FAST(FLAGS) ((FLAGS) & CONV_SMALL)
+#endif
+#define FORMS(SIZE, STRIDE) FORM(SIZE, STRIDE, 1) FORM(SIZE, STRIDE, 2)
+FORMS(3, 1)
+FORMS(3, 2)
+FORMS(5, 1)
+FORMS(5, 2)
 
-static void pixel_inside(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *rows,
-                         uint8_t *out) {
-  const int32_t step = p->dilation_w * p->in_c;
-  if (p->k_w == 3)
-    (p->flags & CONV_NARROW ? inside_3x3_narrow : inside_3x3)(p, blob, rows, step, out);
-  else
-    (p->flags & CONV_NARROW ? inside_5x5_narrow : inside_5x5)(p, blob, rows, step, out);
-}
-
-static void pixel_at_edge(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *tap,
-                          uint8_t *out) {
-  if (p->taps == 9)
-    (p->flags & CONV_NARROW ? edge_3x3_narrow : edge_3x3)(p, blob, tap, 0, out);
-  else if (p->taps == 25)
-    (p->flags & CONV_NARROW ? edge_5x5_narrow : edge_5x5)(p, blob, tap, 0, out);
-  else {
-    edge_any(p, blob, tap, 0, out);
-    return;
+static void run_strip(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table,
+                      int32_t pixels, uint8_t *to) {
+#define CASE(SIZE, STRIDE, PIXELS)                                                                 \
+  if (p->k_w == SIZE && p->stride_w == STRIDE && pixels == PIXELS) {                               \
+    (IS_FAST(p->flags) ? strip_##SIZE##_##STRIDE##_##PIXELS : safe_##SIZE##_##STRIDE##_##PIXELS)(   \
+        p, blob, table, to);                                                                       \
+    return;                                                                                        \
   }
-  if (p->out_c % LANES) edge_rest(p, blob, tap, 0, out);
+#define CASES(SIZE, STRIDE) CASE(SIZE, STRIDE, 2) CASE(SIZE, STRIDE, 1)
+  CASES(3, 1)
+  CASES(3, 2)
+  CASES(5, 1)
+  CASES(5, 2)
+#undef CASES
+#undef CASE
 }
 #else
-static void pixel_at_edge(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *tap,
-                          uint8_t *out) {
+static void one_pixel(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table,
+                      int32_t columns, int32_t first, uint8_t *out) {
   const int8_t *w = (const int8_t *)(blob + p->weights_at);
   const int32_t *bias = (const int32_t *)(blob + p->bias_at);
   const float *scale = (const float *)(blob + p->scale_at);
-  for (int32_t c = 0; c < p->out_c; ++c) {
+  for (int32_t c = first; c < p->out_c; ++c) {
     int32_t sum = bias[c];
     for (int32_t t = 0; t < p->taps; ++t)
-      sum += (int32_t)((const int8_t *)tap[t])[c] *
+      sum += (int32_t)((const int8_t *)table[t / p->k_w * columns + t % p->k_w])[c] *
              w[(size_t)(c / LANES) * p->taps * LANES + t * LANES + c % LANES];
     out[c] = (uint8_t)requantize1(sum, scale[c], p);
   }
@@ -180,28 +140,37 @@ KERNEL void edgectl_i8_depthwise(const uint8_t *in, size_t in_at, const uint8_t 
                                  uint8_t *out, size_t out_at, size_t group) {
   in += in_at;
   blob += blob_at;
-  const struct conv_params *p = (const struct conv_params *)blob;
-  const uint8_t *pad = blob + p->pad_at, *pointers[MAX_TAPS];
-  const int32_t first = (int32_t)group * p->rows_per_group;
-  const int32_t end = least(first + p->rows_per_group, p->rows);
-  out += out_at + (size_t)first * p->out_c;
+  const struct conv_params *const shared = (const struct conv_params *)blob;
+  OWN(p, shared);
+  const uint8_t *pad = blob + p->pad_at, *table[MAX_TAPS];
+  const int32_t end = least(((int32_t)group + 1) * p->rows_per_group, p->rows);
 #if USE_NEON
-  const int square = p->k_h == p->k_w && (p->k_w == 3 || p->k_w == 5) && p->out_c % LANES == 0;
-  const int32_t reach = (p->k_w - 1) * p->dilation_w;
+  const int strips = p->k_h == p->k_w && (p->k_w == 3 || p->k_w == 5) && p->dilation_w == 1 &&
+                     p->out_c >= LANES && (p->stride_w == 1 || p->stride_w == 2);
+#else
+  const int strips = 0;
 #endif
-  struct pixel at = locate(p, first);
-  for (int32_t row = first; row < end; ++row, out += p->out_c) {
+  int32_t row = (int32_t)group * p->rows_per_group;
+  struct pixel at = locate(p, row);
+  int32_t left = p->out_w - row % p->out_w; /* pixels of this line still to come */
+  while (row < end) {
+    const int32_t pixels = strips ? least(least(STRIP, left), end - row) : 1;
+    const int32_t columns = (pixels - 1) * p->stride_w + p->k_w;
+    for (int32_t ky = 0; ky < p->k_h; ++ky)
+      point_row(p, in, pad, at, ky, columns, 1, table + ky * columns, 1);
+    uint8_t *to = out + out_at + (size_t)row * p->out_c;
+    int32_t first = 0;
 #if USE_NEON
-    if (square && at.x >= 0 && at.x + reach < p->in_w) {
-      for (int32_t ky = 0; ky < p->k_h; ++ky) pointers[ky] = tap_pointer(p, in, pad, at, ky, 0, 1);
-      pixel_inside(p, blob, pointers, out);
-    } else
-#endif
-    {
-      for (int32_t ky = 0; ky < p->k_h; ++ky)
-        point_row(p, in, pad, at, ky, p->k_w, 1, pointers + ky * p->k_w, 1);
-      pixel_at_edge(p, blob, pointers, out);
+    if (strips) {
+      run_strip(shared, blob, table, pixels, to);
+      first = p->out_c & -LANES;
     }
-    advance(p, &at);
+#endif
+    if (first < p->out_c)
+      for (int32_t i = 0; i < pixels; ++i)
+        one_pixel(shared, blob, table + i * p->stride_w, columns, first, to + (size_t)i * p->out_c);
+    row += pixels;
+    advance_strip(p, &at, pixels, left);
+    left = left == pixels ? p->out_w : left - pixels;
   }
 }

@@ -18,7 +18,7 @@ INLINE int8x16_t widened(const uint8_t *from) {
 }
 
 INLINE void strip(const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table,
-                  const int32_t size, const int32_t stride, const int32_t pixels, uint8_t *out, int narrow) {
+                  const int32_t size, const int32_t stride, const int32_t pixels, uint8_t *out, const int form) {
   const int8_t *w = (const int8_t *)(blob + p->weights_at);
   const int32_t *bias = (const int32_t *)(blob + p->bias_at);
   const float *scale = (const float *)(blob + p->scale_at);
@@ -69,7 +69,7 @@ INLINE void strip(const struct conv_params *p, const uint8_t *blob, const uint8_
     const float32x4_t scale0 = vld1q_f32(scale + c), scale1 = vld1q_f32(scale + c + 4);
     UNROLL for (int i = 0; i < pixels; ++i) {
       const int8x8_t all =
-          vmin_s8(vmax_s8(vqmovn_s16(requantize8(sum[i][0], sum[i][1], scale0, scale1, zp, narrow)), low), high);
+          vmin_s8(vmax_s8(vqmovn_s16(requantize8(sum[i][0], sum[i][1], scale0, scale1, zp, form)), low), high);
       vst1_s8((int8_t *)out + (size_t)i * p->out_c + c, all);
     }
   }
@@ -79,9 +79,9 @@ INLINE void strip(const struct conv_params *p, const uint8_t *blob, const uint8_
   HOT void strip_##SIZE##_##STRIDE##_##PIXELS(                        \
       const struct conv_params *p, const uint8_t *blob, const uint8_t *const *table, uint8_t *to) { \
     if (p->flags & CONV_NARROW)                                                                    \
-      strip(p, blob, table, SIZE, STRIDE, PIXELS, to, 1);                                          \
+      strip(p, blob, table, SIZE, STRIDE, PIXELS, to, NARROW);                                     \
     else                                                                                           \
-      strip(p, blob, table, SIZE, STRIDE, PIXELS, to, 0);                                          \
+      strip(p, blob, table, SIZE, STRIDE, PIXELS, to, SATURATING);                                 \
   }
 #define FORMS(SIZE, STRIDE)                                                                        \
   FORM(SIZE, STRIDE, 1) FORM(SIZE, STRIDE, 2) FORM(SIZE, STRIDE, 3) FORM(SIZE, STRIDE, 4)
@@ -131,7 +131,8 @@ KERNEL void edgectl_i8_depthwise_dot(const uint8_t *in, size_t in_at, const uint
                                      uint8_t *out, size_t out_at, size_t group) {
   in += in_at;
   blob += blob_at;
-  const struct conv_params *p = (const struct conv_params *)blob;
+  const struct conv_params *const shared = (const struct conv_params *)blob;
+  OWN(p, shared);
   const uint8_t *pad = blob + p->pad_at, *table[MAX_COLUMNS];
   const int32_t end = least(((int32_t)group + 1) * p->rows_per_group, p->rows);
   int32_t row = (int32_t)group * p->rows_per_group;
@@ -142,7 +143,7 @@ KERNEL void edgectl_i8_depthwise_dot(const uint8_t *in, size_t in_at, const uint
     const int32_t columns = (pixels - 1) * p->stride_w + p->k_w;
     for (int32_t ky = 0; ky < p->k_h; ++ky)
       point_row(p, in, pad, at, ky, columns, 1, table + ky * columns, 1);
-    run_strip(p, blob, table, pixels, out + out_at + (size_t)row * p->out_c);
+    run_strip(shared, blob, table, pixels, out + out_at + (size_t)row * p->out_c);
     row += pixels;
     advance_strip(p, &at, pixels, left);
     left = left == pixels ? p->out_w : left - pixels;

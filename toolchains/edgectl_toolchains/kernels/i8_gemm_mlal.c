@@ -179,5 +179,6 @@ PLAIN_TILES
 
 KERNEL void edgectl_i8_gemm_mlal(const uint8_t *in, size_t in_at, const uint8_t *blob, size_t blob_at,
                                  uint8_t *out, size_t out_at, size_t group) {
-  run_frame(in + in_at, blob + blob_at, out + out_at, group, 1, 1, TILE_ROWS, TILE_COLS, choose_tile);
+  run_frame(in + in_at, blob + blob_at, out + out_at, group, 1, 1, TILE_ROWS, TILE_COLS, choose_tile, 0,
+            0);
 }

@@ -4,7 +4,8 @@
  * bias + 0x4B400000: read as a float that is 12582912 + accumulator exactly (spacing 1 in
  * [2^23, 2^24)), so one subtraction converts, and adding 12582912 rounds to the nearest even integer
  * whose low 16 bits then lie in the low half of the word. No conversion instruction is needed; on
- * Cortex-A76 those run at half the rate of an addition.
+ * Cortex-A76 those run at half the rate of an addition. Where only CONV_SMALL holds, the first half is
+ * a conversion and the second half the same.
  */
 #ifndef EDGECTL_REQUANTIZE_H
 #define EDGECTL_REQUANTIZE_H
@@ -14,13 +15,19 @@
 #define ROUNDING_MAGIC 12582912.0f
 #define ROUNDING_MAGIC_BITS 0x4B400000
 
+/* The three forms. */
+enum { SATURATING, SMALL, NARROW };
+#define FORM_OF(FLAGS) ((FLAGS) & CONV_NARROW ? NARROW : (FLAGS) & CONV_SMALL ? SMALL : SATURATING)
+
 #if USE_NEON
 INLINE int16x8_t requantize8(int32x4_t a, int32x4_t b, float32x4_t scale_a, float32x4_t scale_b,
-                             int16x8_t zp, int narrow) {
-  if (narrow) {
+                             int16x8_t zp, const int form) {
+  if (form != SATURATING) {
     const float32x4_t magic = vdupq_n_f32(ROUNDING_MAGIC);
-    float32x4_t x = vmulq_f32(vsubq_f32(vreinterpretq_f32_s32(a), magic), scale_a);
-    float32x4_t y = vmulq_f32(vsubq_f32(vreinterpretq_f32_s32(b), magic), scale_b);
+    float32x4_t x = form == NARROW ? vsubq_f32(vreinterpretq_f32_s32(a), magic) : vcvtq_f32_s32(a);
+    float32x4_t y = form == NARROW ? vsubq_f32(vreinterpretq_f32_s32(b), magic) : vcvtq_f32_s32(b);
+    x = vmulq_f32(x, scale_a);
+    y = vmulq_f32(y, scale_b);
     x = vaddq_f32(x, magic);
     y = vaddq_f32(y, magic);
     return vaddq_s16(vuzp1q_s16(vreinterpretq_s16_f32(x), vreinterpretq_s16_f32(y)), zp);
@@ -30,24 +37,33 @@ INLINE int16x8_t requantize8(int32x4_t a, int32x4_t b, float32x4_t scale_a, floa
   return vqaddq_s16(vqmovn_high_s32(vqmovn_s32(x), y), zp);
 }
 
-INLINE int8x16_t clamp16(int16x8_t first, int16x8_t second, int8x16_t low, int8x16_t high) {
-  return vminq_s8(vmaxq_s8(vqmovn_high_s16(vqmovn_s16(first), second), low), high);
+/* What follows the scaling, a copy in every lane; before a loop, because its stores might change it. */
+struct limits {
+  int16x8_t zp;
+  int8x16_t low, high;
+};
+
+INLINE struct limits read_limits(const struct conv_params *p) {
+  const struct limits bounds = {vdupq_n_s16((int16_t)p->out_zp), vdupq_n_s8((int8_t)p->q_min),
+                                vdupq_n_s8((int8_t)p->q_max)};
+  return bounds;
 }
 
 /* Requantizes a tile of up to 4 x 16 accumulators. Written step by step over
  * all rows, which is the order an in-order core wants; the others reorder it themselves. */
-INLINE void requantize_tile(const struct conv_params *p, int32x4_t sum[][4], int32_t rows, int32_t groups,
-                            const float *scale, int8x16_t *done, int narrow) {
-  const int16x8_t zp = vdupq_n_s16((int16_t)p->out_zp);
-  const int8x16_t low = vdupq_n_s8((int8_t)p->q_min), high = vdupq_n_s8((int8_t)p->q_max);
+INLINE void requantize_tile(struct limits bounds, int32x4_t sum[][4], int32_t rows, int32_t groups,
+                            const float *scale, int8x16_t *done, const int form) {
+  const int16x8_t zp = bounds.zp;
+  const int8x16_t low = bounds.low, high = bounds.high;
   float32x4_t scales[4], real[4][4];
   int16x8_t half[4][2];
   UNROLL for (int g = 0; g < 2 * groups; ++g) scales[g] = vld1q_f32(scale + 4 * g);
 #define EACH UNROLL for (int r = 0; r < rows; ++r) UNROLL for (int g = 0; g < 2 * groups; ++g)
 #define HALVES UNROLL for (int r = 0; r < rows; ++r) UNROLL for (int g = 0; g < groups; ++g)
-  if (narrow) {
+  if (form != SATURATING) {
     const float32x4_t magic = vdupq_n_f32(ROUNDING_MAGIC);
-    EACH real[r][g] = vsubq_f32(vreinterpretq_f32_s32(sum[r][g]), magic);
+    EACH real[r][g] =
+        form == NARROW ? vsubq_f32(vreinterpretq_f32_s32(sum[r][g]), magic) : vcvtq_f32_s32(sum[r][g]);
     EACH real[r][g] = vmulq_f32(real[r][g], scales[g]);
     EACH real[r][g] = vaddq_f32(real[r][g], magic);
     HALVES half[r][g] =
@@ -87,20 +103,25 @@ INLINE void finish(const struct conv_params *p, int32x4_t sum[][4], int32_t rows
                    int32_t cols, const float *scale, uint8_t *out) {
   const size_t stride = p->out_c;
   int8x16_t done[4];
+  const int form = FORM_OF(p->flags);
+  const struct limits bounds = read_limits(p);
   if (__builtin_expect(cols == 8 * groups, 1)) {
-    if (__builtin_expect(p->flags & CONV_NARROW, 1)) {
-      requantize_tile(p, sum, rows, groups, scale, done, 1);
+    if (form == NARROW) {
+      requantize_tile(bounds, sum, rows, groups, scale, done, NARROW);
+      store_tile(out, stride, done, rows, groups);
+    } else if (form == SMALL) {
+      requantize_tile(bounds, sum, rows, groups, scale, done, SMALL);
       store_tile(out, stride, done, rows, groups);
     } else {
-      requantize_tile(p, sum, rows, groups, scale, done, 0);
+      requantize_tile(bounds, sum, rows, groups, scale, done, SATURATING);
       store_tile(out, stride, done, rows, groups);
     }
     return;
   }
-  if (p->flags & CONV_NARROW)
-    requantize_tile(p, sum, rows, groups, scale, done, 1);
+  if (form == NARROW)
+    requantize_tile(bounds, sum, rows, groups, scale, done, NARROW);
   else
-    requantize_tile(p, sum, rows, groups, scale, done, 0);
+    requantize_tile(bounds, sum, rows, groups, scale, done, SATURATING);
   UNROLL for (int r = 0; r < rows; ++r, out += stride) {
     uint8_t spill[16];
     vst1q_u8(spill, vreinterpretq_u8_s8(done[r]));

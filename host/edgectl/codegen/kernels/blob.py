@@ -29,7 +29,7 @@ __all__ = [
 MAGIC_BITS = 0x4B400000  # 12582912.0f: the float whose mantissa counts in ones
 _ALIGNMENT = 64
 _DIRECT, _TAPS, _PACKED = 0, 1, 2
-_NARROW, _CLAMP = 1, 2
+_NARROW, _CLAMP, _SMALL = 1, 2, 4
 _FRAME_POINTERS = 1024  # gemm_frame.h
 _FRAME_PACKED_BYTES = 16384
 _BLOCK_BYTES = 24 * 1024  # input rows that should stay in a 32 KiB first-level cache
@@ -41,7 +41,7 @@ class Layout:
 
     ``interleave`` consecutive depths of one channel lie side by side within a panel of
     ``tile_cols`` channels; the last panel is halved while it still holds what is left, down to
-    ``least_cols``.
+    ``least_cols``. A tile of few rows costs at least the share ``low_tile`` of a whole one.
     """
 
     tile_rows: int
@@ -52,6 +52,7 @@ class Layout:
     element_bytes: int
     lanes: int = 16  # depthwise: channels of a chunk
     narrow: bool = False
+    low_tile: float = 0.45
     columns_of_four: bool = False  # depthwise: four rows of a kernel column side by side, for SDOT
 
 
@@ -94,18 +95,6 @@ def plan(
     row_bytes = depth * layout.element_bytes
     if mode == _PACKED and row_bytes > _FRAME_PACKED_BYTES:
         return None
-    wanted = max(1, min(4 * cores, g.macs // work_per_group))
-    if wanted > cores:
-        wanted = _round_up(wanted, cores)
-    panel = g.out_c if g.depthwise else layout.tile_cols
-    row_tiles = -(-g.rows // layout.tile_rows)
-    row_groups = min(wanted, row_tiles)
-    col_groups = 1
-    if not g.depthwise and row_groups < min(wanted, cores):
-        col_groups = min(-(-g.out_c // panel), -(-wanted // row_groups))
-    rows_per_group = _round_up(-(-g.rows // row_groups), layout.tile_rows)
-    cols_per_group = g.out_c if col_groups == 1 else _round_up(-(-g.out_c // col_groups), panel)
-    col_groups = -(-g.out_c // cols_per_group)
     if mode == _PACKED:
         block = _FRAME_PACKED_BYTES // row_bytes
     elif mode == _TAPS:
@@ -115,6 +104,24 @@ def plan(
     block = min(64, block)
     if block > layout.tile_rows:
         block -= block % layout.tile_rows
+    block = max(1, block)
+    wanted = max(1, min(4 * cores, g.macs // work_per_group))
+    if wanted > cores:
+        wanted = _round_up(wanted, cores)
+    if g.depthwise:
+        # Whole lines: a strip of pixels ends where its line does.
+        lines = g.batch * g.out_h
+        rows_per_group = g.out_w * -(-lines // min(wanted, lines))
+        block = rows_per_group
+    else:
+        rows_per_group, block = _split_rows(g.rows, layout, block, wanted, cores)
+    row_groups = -(-g.rows // rows_per_group)
+    panel = g.out_c if g.depthwise else layout.tile_cols
+    col_groups = 1
+    if not g.depthwise and row_groups < min(wanted, cores):
+        col_groups = min(-(-g.out_c // panel), -(-wanted // row_groups))
+    cols_per_group = g.out_c if col_groups == 1 else _round_up(-(-g.out_c // col_groups), panel)
+    col_groups = -(-g.out_c // cols_per_group)
     return Plan(
         mode=mode,
         depth=depth,
@@ -122,9 +129,49 @@ def plan(
         rows_per_group=rows_per_group,
         cols_per_group=cols_per_group,
         col_groups=col_groups,
-        block_rows=max(1, block),
-        groups=-(-g.rows // rows_per_group) * col_groups,
+        block_rows=block,
+        groups=row_groups * col_groups,
     )
+
+
+def _split_rows(
+    rows: int, layout: Layout, largest_block: int, wanted: int, cores: int
+) -> tuple[int, int]:
+    """Rows of a workgroup and of a block in it: few low tiles, and cores that end together.
+
+    A tile loads its weights whatever its height, and a low one waits for its own sums: 49 rows are
+    better seven times seven than six times eight and one.
+    """
+    best, chosen = float("inf"), (rows, largest_block)
+    for groups in range(1, min(wanted, -(-rows // layout.tile_rows)) + 1):
+        count = -(-rows // groups)
+        made = -(-rows // count)
+        for block in _blocks(count, layout.tile_rows, largest_block):
+            whole = _work(count, block, layout)
+            total = whole * (made - 1) + _work(rows - count * (made - 1), block, layout)
+            # What all cores spend together, and the share of the slowest one.
+            cost = total + 0.5 * cores * whole * -(-made // cores)
+            if cost < best - 1e-9:
+                best, chosen = cost, (count, block)
+    return chosen
+
+
+def _blocks(rows: int, tile: int, largest: int) -> set[int]:
+    """Block heights worth a try: as few blocks as fit, all alike, or of whole tiles."""
+    even = -(-rows // -(-rows // largest))
+    return {even, max(1, min(largest, _round_up(even, tile)))}
+
+
+def _work(rows: int, block: int, layout: Layout) -> float:
+    """Cost of so many rows cut into blocks and those into tiles of nearly one height (in rows)."""
+    total, tile = 0.0, layout.tile_rows
+    for first in range(0, rows, block):
+        left = min(block, rows - first)
+        tiles = -(-left // tile)
+        low, taller = divmod(left, tiles)
+        for here in [low + 1] * taller + [low] * (tiles - taller):
+            total += max(here, layout.low_tile * tile) + 0.07 * tile
+    return total
 
 
 def pack_panels(weights: NDArray[np.generic], layout: Layout, plan: Plan) -> bytes:
@@ -169,15 +216,24 @@ def pack_depthwise(weights: NDArray[np.generic], layout: Layout) -> bytes:
     return np.ascontiguousarray(chunks).tobytes()
 
 
-def fits_narrow(conv: Convolution) -> bool:
-    """Whether every possible sum is below 2^22, and below 2^15 - 256 once scaled."""
+def fits_small(conv: Convolution) -> bool:
+    """Whether every possible sum is below 2^15 - 256 once scaled."""
     if not isinstance(conv.epilogue, Requantization):
         return False
+    scaled = _largest_sums(conv) * np.abs(conv.epilogue.scale.astype(np.float64))
+    return bool(scaled.max() < (1 << 15) - 256)
+
+
+def fits_narrow(conv: Convolution) -> bool:
+    """Whether every possible sum is below 2^22, and below 2^15 - 256 once scaled."""
+    return fits_small(conv) and bool(_largest_sums(conv).max() < (1 << 22) - 1)
+
+
+def _largest_sums(conv: Convolution) -> NDArray[np.int64]:
     weights = np.abs(conv.weights.astype(np.int64))
     total = weights.sum(axis=(0, 1) if conv.geometry.depthwise else (1, 2, 3)) * 128
-    bound = total + np.abs(conv.bias.astype(np.int64))
-    scaled = bound * np.abs(conv.epilogue.scale.astype(np.float64))
-    return bool(bound.max() < (1 << 22) - 1 and scaled.max() < (1 << 15) - 256)
+    result: NDArray[np.int64] = total + np.abs(conv.bias.astype(np.int64))
+    return result
 
 
 def _padded(vector: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]:
@@ -203,6 +259,8 @@ def pack_blob(conv: Convolution, layout: Layout, plan: Plan) -> bytes:
         if layout.narrow and fits_narrow(conv):
             flags |= _NARROW
             bias = bias + np.int32(MAGIC_BITS)
+        elif fits_small(conv):
+            flags |= _SMALL
     elif isinstance(epilogue, Activation):
         bounds = (epilogue.low, epilogue.high)
         if bounds != (float("-inf"), float("inf")):

@@ -69,8 +69,9 @@ def _fits_columns(geometry: Geometry) -> bool:
 _A53, _A72, _A76 = "cortex-a53", "cortex-a72", "cortex-a76"
 
 
-def _i8_gemm(rows: int, interleave: int, *, narrow: bool = False) -> Layout:
+def _i8_gemm(rows: int, interleave: int, *, narrow: bool = False, low_tile: float = 0.45) -> Layout:
     return Layout(
+        low_tile=low_tile,
         tile_rows=rows,
         tile_cols=16,
         least_cols=8,
@@ -81,11 +82,11 @@ def _i8_gemm(rows: int, interleave: int, *, narrow: bool = False) -> Layout:
     )
 
 
-def _float_gemm(width: int, element_bytes: int) -> Layout:
+def _float_gemm(width: int, element_bytes: int, *, half_panels: bool = False) -> Layout:
     return Layout(
         tile_rows=8,
         tile_cols=2 * width,
-        least_cols=2 * width,
+        least_cols=width if half_panels else 2 * width,
         interleave=1,
         depth_step=width,
         element_bytes=element_bytes,
@@ -130,7 +131,7 @@ KERNELS: tuple[Kernel, ...] = (
         element="i8",
         depthwise=False,
         cpus=(_A53,),
-        layout=_i8_gemm(3, 2),
+        layout=_i8_gemm(3, 2, low_tile=0.9),
         in_order=True,
     ),
     Kernel(
@@ -165,9 +166,19 @@ KERNELS: tuple[Kernel, ...] = (
         source="i8_depthwise.c",
         element="i8",
         depthwise=True,
-        cpus=(_A53, _A72),
+        cpus=(_A72,),
         layout=_depthwise(16, 1),
         max_taps=121,
+    ),
+    Kernel(
+        name="i8_depthwise",
+        source="i8_depthwise.c",
+        element="i8",
+        depthwise=True,
+        cpus=(_A53,),
+        layout=_depthwise(16, 1),
+        max_taps=121,
+        in_order=True,
     ),
     Kernel(
         name="f32_gemm",
@@ -211,7 +222,7 @@ KERNELS: tuple[Kernel, ...] = (
         element="f16",
         depthwise=False,
         cpus=(_A76,),
-        layout=_float_gemm(8, 2),
+        layout=_float_gemm(8, 2, half_panels=True),
     ),
     Kernel(
         name="f16_depthwise",

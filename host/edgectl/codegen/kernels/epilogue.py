@@ -19,7 +19,7 @@ from edgectl.codegen.kernels.constants import Constants, element_name
 from edgectl.codegen.kernels.interpreter import Interpreter, NotInterpretableError
 from edgectl.codegen.kernels.shapes import Activation, Requantization
 
-__all__ = ["FloatTail", "IntegerTail", "follow_float", "follow_integer", "requantize"]
+__all__ = ["FloatTail", "IntegerTail", "follow_float", "follow_integer", "narrowed", "requantize"]
 
 _RESHAPES = ("tosa.reshape", "tensor.expand_shape", "tensor.collapse_shape")
 
@@ -135,6 +135,20 @@ def _verify(interpreter: Interpreter, epilogue: Requantization, channels: int) -
         if not np.array_equal(interpreter.run(sums), requantize(sums, epilogue)):
             return False
     return True
+
+
+def narrowed(value: Any) -> tuple[Any, ...]:
+    """The reshapes and the cast that bring f32 sums to f16; empty when something else follows."""
+    operations: list[Any] = []
+    current = value
+    while (user := _only_user(current)) is not None and len(user.results) == 1:
+        operations.append(user)
+        current = user.results[0]
+        if user.name == "tosa.cast" and element_name(current) == "f16":
+            return tuple(operations)
+        if user.name not in _RESHAPES:
+            break
+    return ()
 
 
 def follow_float(value: Any, channels: int, constants: Constants) -> FloatTail:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgectl.codegen.kernels.constants import Constants, element_name
-from edgectl.codegen.kernels.epilogue import follow_float, follow_integer
+from edgectl.codegen.kernels.epilogue import follow_float, follow_integer, narrowed
 from edgectl.codegen.kernels.shapes import Activation, Convolution, Geometry, Requantization
 
 __all__ = ["Site", "find_sites"]
@@ -82,6 +82,13 @@ def _site(operation: Any, constants: Constants) -> Site:
     channels = found.geometry.out_c
     element = element_name(operation.operands[0])
     result = operation.results[0]
+    narrowing: tuple[Any, ...] = ()
+    if element_name(result) == "f32" and element == "f16":
+        narrowing = narrowed(result)
+        if not narrowing:
+            reason = "its sums leave as f32 although its factors are f16"
+            return Site(name=name, input=None, operations=(), convolution=None, reason=reason)
+        result = narrowing[-1].results[0]
     epilogue: Requantization | Activation
     bias: NDArray[Any] = found.bias
     if element == "i8":
@@ -97,7 +104,7 @@ def _site(operation: Any, constants: Constants) -> Site:
         epilogue, after = integer.epilogue, integer.operations
     else:
         tail = follow_float(result, channels, constants)
-        epilogue, after = tail.epilogue, tail.operations
+        epilogue, after = tail.epilogue, (*narrowing, *tail.operations)
         bias = (bias + tail.bias).astype(bias.dtype)
     return Site(
         name=name,
@@ -258,7 +265,8 @@ def _read_matmul(operation: Any, constants: Constants, element: str) -> _Sum | s
     zero_points = [_zero_point(operation, i, constants) for i in (2, 3)]
     if zero_points[0] is None or zero_points[1] != 0:
         return "its zero points are not constant, or the weights' is not zero"
-    if element_name(operation.results[0]) not in ({"i8": ("i32",)}.get(element, (element,))):
+    sums = {"i8": ("i32",), "f16": ("f16", "f32")}.get(element, (element,))
+    if element_name(operation.results[0]) not in sums:
         return f"it sums {element} in {element_name(operation.results[0])}"
     matrix = np.ascontiguousarray(weights[0].T)
     bias = np.zeros(matrix.shape[0], _accumulator(element))
