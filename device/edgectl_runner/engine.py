@@ -10,6 +10,7 @@ order context, module, instance.
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -267,7 +268,11 @@ def _load(
     instance = api.VmInstance()
     try:
         unmapped = threading.Event()
-        module = api.VmModule.mmap(instance, str(module_path), destroy_callback=unmapped.set)
+        # Not `VmModule.mmap`: it opens the file for writing too (IREE 3.13), and the files of a
+        # release are read-only, for their owner as well.
+        module = api.VmModule.wrap_buffer(
+            instance, _mapped(module_path), destroy_callback=unmapped.set
+        )
     except (ValueError, RuntimeError, OSError) as error:
         raise RunnerError(
             f"{module_path.name} is not a module this runtime reads: {_first_line(error)}",
@@ -310,13 +315,13 @@ def _device(api: Any, threads: int) -> Any:
     return _DEVICES[threads]
 
 
-def _wants_parameters(module_path: Path) -> bool:
-    import mmap
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
-    with (
-        module_path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view,
-    ):
+
+def _wants_parameters(module_path: Path) -> bool:
+    with _mapped(module_path) as view:
         # The name of the import table's module, near the start of the flatbuffer's strings.
         return view.find(b"io_parameters") != -1
 
