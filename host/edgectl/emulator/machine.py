@@ -54,22 +54,35 @@ Subsystem sftp internal-sftp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatorInfo:
-    """A virtual Pi that answers."""
+    """A virtual Pi that answers; a ``full`` one is a machine with its own kernel."""
 
     target: str
     port: int
     pid: int
     root: str
     user: str = "pi"
+    full: bool = False
 
 
 def up(
     target: str = "rpi4",
     *,
+    full: bool | None = None,
+    memory_mb: int | None = None,
+    snapshot: str | None = None,
     settings: Settings | None = None,
     on_step: Callable[[str], None] | None = None,
 ) -> EmulatorInfo:
     """Starts the virtual Pi (building it first if need be); one that already runs is kept.
+
+    Args:
+        target: the board.
+        full: a machine with its own kernel (see `edgectl.emulator.full`), or not; ``None``:
+            whichever runs, else not.
+        memory_mb: of a full one.
+        snapshot: of a full one, to go on from.
+        settings: where it lies.
+        on_step: told what is going on.
 
     Raises:
         UsageError: there is no such board, or it is no Pi.
@@ -79,9 +92,12 @@ def up(
     board = _board(target)
     running = status(settings=settings)
     if running is not None:
-        if running.target == target:
+        same = running.target == target and full in (None, running.full)
+        if same and snapshot is None and memory_mb is None:
             return running
         down(settings=settings)
+    if full:
+        return _full_up(board, memory_mb, snapshot, settings, on_step)
     root = ensure_userland(settings.cache_dir, on_step=on_step)
     folder = _folder(settings)
     _keys(folder, root)
@@ -106,9 +122,33 @@ def up(
     host_key = (root / "etc/ssh/ssh_host_ed25519_key.pub").read_text().split()
     known = f"[127.0.0.1]:{port} {host_key[0]} {host_key[1]}\n"
     (folder / "known_hosts").write_text(known)
+    _remember(info, folder)
+    return info
+
+
+def _remember(info: EmulatorInfo, folder: Path) -> None:
     state = folder / "state.json"
     state.with_suffix(".new").write_text(json.dumps(asdict(info)))
     state.with_suffix(".new").replace(state)
+
+
+def _full_up(
+    board: Target,
+    memory_mb: int | None,
+    snapshot: str | None,
+    settings: Settings,
+    on_step: Callable[[str], None] | None,
+) -> EmulatorInfo:
+    from edgectl.emulator import full
+
+    machine = full.up(
+        board, settings=settings, memory_mb=memory_mb, snapshot=snapshot, on_step=on_step
+    )
+    (_folder(settings) / "ssh_config").touch()
+    info = EmulatorInfo(
+        target=board.name, port=machine.port, pid=machine.pid, root=machine.folder, full=True
+    )
+    _remember(info, _folder(settings))
     return info
 
 
@@ -119,6 +159,13 @@ def down(*, settings: Settings | None = None) -> bool:
     (_folder(settings) / "state.json").unlink(missing_ok=True)
     if info is None:
         return False
+    if info.full:
+        from edgectl.emulator import full
+
+        machine = full.find(full.machine_folder(settings))
+        if machine is not None:
+            machine.shut_down()
+        return True
     _end(info.pid)
     return True
 
@@ -130,6 +177,10 @@ def status(*, settings: Settings | None = None) -> EmulatorInfo | None:
         info = EmulatorInfo(**json.loads((_folder(settings) / "state.json").read_text()))
     except (OSError, ValueError, TypeError):
         return None
+    if info.full:
+        from edgectl.emulator import full
+
+        return info if full.find(full.machine_folder(settings)) is not None else None
     return info if _alive(info.pid) and _is_sshd(info.port) else None
 
 
