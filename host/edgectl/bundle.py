@@ -38,6 +38,7 @@ from edgectl_runner.contract import (
 __all__ = [
     "BUNDLE_SUFFIX",
     "canonical_json",
+    "float_output_name",
     "read_bundle",
     "read_member",
     "read_program",
@@ -81,6 +82,10 @@ def write_bundle(
         members["recipe.json"] = canonical_json(
             {"name": quantized.recipe_name, "recipe": quantized.recipe, "report": quantized.report}
         )
+        for number, call in enumerate(quantized.float_model.calls):
+            for index, value in enumerate(call.outputs):
+                if isinstance(value, np.ndarray):
+                    members[float_output_name(number, index)] = _npy(value)
     target = compiled.target
     model = compiled.lowered.model
     manifest = Manifest(
@@ -180,6 +185,11 @@ def _golden_members(compiled: CompiledModule, members: dict[str, bytes]) -> tupl
                 outputs.append(name)
         calls.append(GoldenCall(entry_point=0, inputs=tuple(inputs), outputs=tuple(outputs)))
     return tuple(calls)
+
+
+def float_output_name(call: int, index: int) -> str:
+    """The file with an output of the float32 model, in the bundle of a quantized one."""
+    return f"float/{call}/output_{index}.npy"
 
 
 def _coverage_document(coverage: Coverage) -> dict[str, Any]:

@@ -7,7 +7,7 @@ deploy  Bundle -> device -> Deployment
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +43,11 @@ def _no_step(text: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def _no_count(text: str) -> AbstractContextManager[Callable[[str, int, int | None], None] | None]:
+    del text
+    return nullcontext()
+
+
 def _no_transfer(text: str) -> AbstractContextManager[Progress | None]:
     del text
     return nullcontext()
@@ -50,9 +55,16 @@ def _no_transfer(text: str) -> AbstractContextManager[Progress | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """How a caller follows the work: ``step`` wraps each stage, ``transfer`` each upload."""
+    """How a caller follows the work.
+
+    ``step`` wraps each stage, ``transfer`` each upload (bytes done, bytes in all), ``count`` what
+    has many steps of its own (its name, how many are done, how many there are if that is known).
+    """
 
     step: Callable[[str], AbstractContextManager[None]] = _no_step
+    count: Callable[
+        [str], AbstractContextManager[Callable[[str, int, int | None], None] | None]
+    ] = _no_count
     transfer: Callable[[str], AbstractContextManager[Progress | None]] = _no_transfer
 
 
@@ -116,7 +128,10 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """A bundle on a device, and what its run there gave."""
+    """A bundle on a device, and what its run there gave.
+
+    ``accuracy`` tells quantization's loss from code generation's (`edgectl.device_accuracy`).
+    """
 
     device: str
     emulated: bool
@@ -125,6 +140,7 @@ class Deployment:
     runtime_bytes: int
     report: RunReport
     outputs: bytes | None = field(default=None, repr=False)
+    accuracy: Mapping[str, Any] | None = None
 
 
 def build(
@@ -147,8 +163,11 @@ def build(
         model = load_source(options.source, trust=trust)
     quantized = None
     if options.quantize is not None:
-        with hooks.step(f"quantize ({options.quantize.recipe})"):
-            quantized = quantize_model(model, options.quantize, options.source)
+        with (
+            hooks.step(f"quantize ({options.quantize.recipe})"),
+            hooks.count("quantize") as progress,
+        ):
+            quantized = quantize_model(model, options.quantize, options.source, progress=progress)
         model = quantized.model
     with hooks.step("lower"):
         lowered = lower(model, dialect=options.dialect, strict_tosa=options.strict_tosa)
@@ -191,7 +210,11 @@ def load_source(options: SourceOptions, *, trust: TrustPolicy) -> ExportedModel:
 
 
 def quantize_model(
-    model: ExportedModel, options: QuantizeOptions, source: SourceOptions
+    model: ExportedModel,
+    options: QuantizeOptions,
+    source: SourceOptions,
+    *,
+    progress: Callable[[str, int, int | None], None] | None = None,
 ) -> QuantizedModel:
     """Quantizes a loaded model."""
     from edgectl.quantization import quantize
@@ -214,6 +237,7 @@ def quantize_model(
         max_drop=options.max_drop,
         min_sqnr=options.min_sqnr,
         require_int8=options.require_int8,
+        progress=progress,
         **changes,
     )
 
@@ -240,6 +264,7 @@ def deploy(
     makes the error of it.
     """
     from edgectl.codegen import load_target_or_fail
+    from edgectl.device_accuracy import device_accuracy
     from edgectl.doctor import preflight
     from edgectl.remote.facts import gather_facts
     from edgectl.remote.install import prepare_device
@@ -298,6 +323,7 @@ def deploy(
         runtime_bytes=handle.bytes_sent,
         report=report,
         outputs=outputs,
+        accuracy=device_accuracy(bundle, report, outputs),
     )
 
 

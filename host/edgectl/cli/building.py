@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from edgectl.records import Bundle, CompiledModule, ExportedModel
     from edgectl.sources import TrustPolicy
 
-__all__ = ["build_from_options", "hooks_of", "load_model"]
+__all__ = ["build_from_options", "hooks_of", "load_model", "trust_of"]
 
 
 def hooks_of(output: Output) -> Hooks:
     """Progress of the pipeline, shown by this output."""
-    return Hooks(step=output.step, transfer=output.transfer)
+    return Hooks(step=output.step, count=output.count, transfer=output.transfer)
 
 
 def load_model(output: Output, source: SourceOptions, *, trust_model: bool) -> ExportedModel:
     """Loads and exports a model, asking once whether the file may run code."""
     with output.step(f"export {Path(source.source).name}"):
-        return load_source(source, trust=_trust(output, trusted=trust_model))
+        return load_source(source, trust=trust_of(output, trusted=trust_model))
 
 
 def build_from_options(
@@ -61,11 +61,12 @@ def build_from_options(
         kernels=not no_kernels,
         compiler_flags=compiler_flags,
     )
-    trust = _trust(output, trusted=trust_model)
+    trust = trust_of(output, trusted=trust_model)
     return build(options, path, trust=trust, settings=load_settings(), hooks=hooks_of(output))
 
 
-def _trust(output: Output, *, trusted: bool) -> TrustPolicy:
+def trust_of(output: Output, *, trusted: bool) -> TrustPolicy:
+    """Whether files may run code: as the user said, or as they answer where one can be asked."""
     from edgectl.sources import TrustPolicy
 
     interactive = sys.stdin.isatty() and sys.stderr.isatty() and not output.as_json

@@ -18,6 +18,7 @@ from edgectl.errors import EdgectlError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.status import Status
 
 __all__ = ["Output", "fail", "wants_json"]
 
@@ -34,6 +35,7 @@ class Output:
     def __init__(self, *, as_json: bool, quiet: bool = False):
         self.as_json = as_json
         self.quiet = quiet
+        self._status: Status | None = None
 
     @property
     def animated(self) -> bool:
@@ -59,11 +61,33 @@ class Output:
 
         started = time.monotonic()
         if self.animated:
-            with _console(stderr=True).status(text):
+            with _console(stderr=True).status(text) as self._status:
                 yield
+            self._status = None
         else:
             yield
         self.say(f"{text} ({time.monotonic() - started:.1f} s)")
+
+    def _hide_spinner(self) -> None:
+        """A bar takes the spinner's line; two that move draw over each other."""
+        if self._status is not None:
+            self._status.stop()
+
+    @contextmanager
+    def count(self, text: str) -> Iterator[Callable[[str, int, int | None], None] | None]:
+        """A bar fed with (what, steps done, steps in all); ``None`` where nothing may move."""
+        if not self.animated:
+            yield None
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self._hide_spinner()
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, console=_console(stderr=True), transient=True) as bar:
+            task = bar.add_task(text, total=None)
+            yield lambda what, done, total: bar.update(
+                task, description=f"{text}: {what}", completed=done, total=total
+            )
 
     @contextmanager
     def transfer(self, text: str) -> Iterator[Callable[[int, int], None] | None]:
@@ -79,6 +103,7 @@ class Output:
             TransferSpeedColumn,
         )
 
+        self._hide_spinner()
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
         with Progress(*columns, TransferSpeedColumn(), console=_console(stderr=True)) as bar:
             task = bar.add_task(text, total=None)

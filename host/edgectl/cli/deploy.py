@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgectl.bundle import read_bundle
+from edgectl.cli.accuracy import print_quantization
 from edgectl.cli.building import build_from_options, hooks_of
 from edgectl.cli.connecting import connected, target_of
 from edgectl.cli.console import Output
@@ -17,6 +18,7 @@ from edgectl.cli.describe import spec_text
 from edgectl.cli.documents import DeploymentDocument
 from edgectl.cli.options import build_options, device_option, output_options
 from edgectl.cli.running import print_report, timing_options
+from edgectl.device_accuracy import quantization_report
 from edgectl.errors import OutputMismatchError, UsageError
 from edgectl.pipeline import Deployment, Timing, deploy, mismatch
 from edgectl.settings import load_settings
@@ -77,12 +79,14 @@ def command(
     ):
         bundle = _bundle(Path(folder), output, options)
         done = deploy(bundle, remote, timing=timing, settings=settings, hooks=hooks_of(output))
+        quantization = quantization_report(bundle)
     if outputs is not None and done.outputs is not None:
         _save(outputs, done.outputs)
     error = mismatch(done.report)
     if error is None or not output.as_json:
         output.result(
-            _document(bundle, done, error), lambda console: _print(console, bundle, done, labels)
+            _document(bundle, done, error),
+            lambda console: _print(console, bundle, done, labels, quantization),
         )
     if error is not None:
         raise error
@@ -118,17 +122,29 @@ def _document(
         runtime_bytes_sent=done.runtime_bytes,
         outputs_match=error is None,
         report=done.report,
+        accuracy=None if done.accuracy is None else dict(done.accuracy),
     )
     return to_document(document)
 
 
-def _print(console: Console, bundle: Bundle, done: Deployment, labels: Path | None) -> None:
+def _print(
+    console: Console,
+    bundle: Bundle,
+    done: Deployment,
+    labels: Path | None,
+    quantization: dict[str, Any] | None,
+) -> None:
     sent = done.payload_bytes + done.runtime_bytes
     console.print(
         f"{bundle.manifest.name} on {done.device}: release {done.release}, {sent:,} bytes sent",
         highlight=False,
     )
-    print_report(console, done.report, emulated=done.emulated)
+    reference = "eager PyTorch" if quantization is None else "the quantized model in PyTorch"
+    print_report(console, done.report, emulated=done.emulated, reference=reference)
+    if quantization is not None:
+        print_quantization(console, quantization)
+    if done.accuracy is not None:
+        console.print(done.accuracy["verdict"], highlight=False)
     if done.outputs is not None:
         _print_outputs(console, done.outputs, labels)
 

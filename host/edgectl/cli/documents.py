@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from edgectl_runner.contract import RunReport
 
@@ -25,6 +26,7 @@ class DeploymentDocument:
     runtime_bytes_sent: int
     outputs_match: bool
     report: RunReport
+    accuracy: dict[str, Any] | None = None  # of a quantized model: whose the loss is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,8 +83,10 @@ def _cpus(text: str) -> tuple[int, ...]:
     return tuple(cpus)
 
 
-def print_report(console: Console, report: RunReport, *, emulated: bool) -> None:
-    """The comparison with PyTorch first; a latency only when it holds."""
+def print_report(
+    console: Console, report: RunReport, *, emulated: bool, reference: str = "eager PyTorch"
+) -> None:
+    """The comparison with ``reference`` first; a latency only when it holds."""
     from rich.table import Table
 
     table = Table(
@@ -96,7 +98,7 @@ def print_report(console: Console, report: RunReport, *, emulated: bool) -> None
         "SQNR dB",
         "top-1",
         "",
-        title="Compared with eager PyTorch",
+        title=f"Compared with {reference}",
     )
     for c in report.comparisons:
         table.add_row(
@@ -105,7 +107,7 @@ def print_report(console: Console, report: RunReport, *, emulated: bool) -> None
             f"{c.max_absolute_error:.3g}",
             f"{c.max_relative_error:.2g}",
             _number(c.cosine, "{:.6f}"),
-            _number(c.sqnr_db, "{:.1f}"),
+            "exact" if c.max_absolute_error == 0 else _number(c.sqnr_db, "{:.1f}"),
             _number(c.top1_agreement, "{:.0%}"),
             "ok" if c.passed else f"WRONG: {c.reason or ''}",
         )

@@ -187,9 +187,10 @@ def three_way(
 def verdict(quantization: Agreement, code: Agreement) -> str:
     """Which of the two steps loses more: fp32 to int8, or the program to the device's code."""
     if code.sqnr_db > quantization.sqnr_db + 10:
+        how = "exactly" if math.isinf(code.sqnr_db) else f"to {code.sqnr_db:.1f} dB"
         return (
             f"The loss is quantization: {quantization.sqnr_db:.1f} dB against fp32, while the "
-            f"device computes the quantized program to {code.sqnr_db:.1f} dB."
+            f"device computes the quantized program {how}."
         )
     return (
         f"The device computes something else than the quantized program ({code.sqnr_db:.1f} dB, "
