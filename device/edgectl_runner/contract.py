@@ -26,6 +26,8 @@ __all__ = [
     "GoldenCall",
     "GoldenLimits",
     "LatencySummary",
+    "LoadPlan",
+    "LoadResult",
     "Manifest",
     "OutputBinding",
     "OutputComparison",
@@ -34,6 +36,7 @@ __all__ = [
     "StateSpec",
     "SystemSample",
     "TensorSpec",
+    "TracePoint",
     "from_document",
     "to_document",
 ]
@@ -154,6 +157,30 @@ class FileEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """How the device makes its own load, so that no network lies inside a latency.
+
+    The scenarios are MLPerf Inference's. A query holds ``samples_per_query`` calls, one after the
+    other (``multi_stream``); ``offline`` counts samples only; ``server`` issues queries at Poisson
+    arrivals of ``target_qps`` drawn with ``seed``, and its latency counts from the arrival. A run
+    ends when both minima are reached, or at ``max_seconds``. ``batch`` is how often the input is
+    repeated along its leading dimension, which must be one that may vary.
+    """
+
+    scenario: Literal["single_stream", "multi_stream", "offline", "server"] = "single_stream"
+    min_queries: int = 64
+    min_seconds: float = 0.0
+    max_seconds: float = 600.0
+    samples_per_query: int = 1
+    target_qps: float | None = None
+    seed: int = 0
+    batch: int = 1
+    spin_us: int | None = None
+    max_warmup_seconds: float = 30.0
+    trace_interval_s: float = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """What the host asks the runner to do with an installed release."""
 
@@ -168,6 +195,7 @@ class RunRequest:
     threads: int | None = None
     cpu_affinity: tuple[int, ...] | None = None
     reset_state: bool = True
+    load: LoadPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,8 +247,44 @@ class SystemSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TracePoint:
+    """The board at ``time_s`` after timing began; ``None`` where the board does not tell.
+
+    ``other_load`` is the work of everybody else since the point before, in processors.
+    """
+
+    time_s: float
+    temperature_celsius: float | None = None
+    cpu_frequency_mhz: tuple[float, ...] = ()
+    throttle_flags: int | None = None
+    other_load: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadResult:
+    """What came of a `LoadPlan`.
+
+    ``starts_ms`` is when each query was issued (for ``server``: arrived), since timing began.
+    ``stable`` tells whether the warm-up came to rest in its time.
+    """
+
+    plan: LoadPlan
+    starts_ms: tuple[float, ...]
+    duration_s: float
+    samples: int
+    warmup_ms: tuple[float, ...]
+    stable: bool
+    complete: bool
+    trace: tuple[TracePoint, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """What one run on the device gave. ``latency`` is ``None`` whenever an output was wrong."""
+    """What one run on the device gave. ``latency`` is ``None`` whenever an output was wrong.
+
+    With a `LoadPlan`, ``latencies_ms`` has one value per query (per call for ``offline``), and
+    the golden calls were made before and after the timing.
+    """
 
     schema_version: int = REPORT_VERSION
     release: str
@@ -237,6 +301,7 @@ class RunReport:
     machine: str
     emulated: bool
     runner_version: str
+    load: LoadResult | None = None
 
 
 Record = TypeVar("Record")

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "deploy": ("deploy", "Compile a model, push it to a Pi, check its outputs and time it."),
     "compile": ("compile", "Compile a model into a bundle, without any device."),
     "explain": ("explain", "Show what becomes of every operation of a model."),
+    "bench": ("bench", "Time a model on a device by the rules of MLPerf."),
     "profile": ("profile", "Show where the time goes on a device, by layer."),
     "estimate": ("estimate", "Model what a model costs on a Pi, without any Pi."),
     "inspect": ("inspect", "Show what is in a bundle."),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from edgectl_runner.contract import RunReport
 
-__all__ = ["print_report", "timing_options"]
+__all__ = ["cpus", "print_report", "timing_options"]
 
 
 def timing_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,14 +61,15 @@ def timing_options(function: Callable[..., Any]) -> Callable[..., Any]:
             warmup_iterations=warmup_iterations,
             min_seconds=min_seconds,
             threads=threads,
-            cpu_affinity=_cpus(cpu_affinity) if cpu_affinity is not None else None,
+            cpu_affinity=cpus(cpu_affinity) if cpu_affinity is not None else None,
         )
         return function(timing=timing, **values)
 
     return wrapped
 
 
-def _cpus(text: str) -> tuple[int, ...]:
+def cpus(text: str) -> tuple[int, ...]:
+    """Cores as a person lists them: 0,1 or 2-3."""
     cpus: list[int] = []
     try:
         for part in text.split(","):

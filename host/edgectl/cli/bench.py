@@ -1,0 +1,116 @@
+"""``edgectl bench``."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgectl.cli.building import hooks_of
+from edgectl.cli.bundles import bundle_of
+from edgectl.cli.connecting import connected, target_of
+from edgectl.cli.console import Output
+from edgectl.cli.measuring import bench_options
+from edgectl.cli.options import build_options, device_option, output_options
+from edgectl.errors import DeviceError
+from edgectl.settings import load_settings
+from edgectl_runner.contract import to_document
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from edgectl.benchmarking import BenchmarkReport, BenchOptions, Run
+
+__all__ = ["command"]
+
+
+@click.command("bench")
+@build_options
+@device_option
+@bench_options
+@click.option("--require-valid", is_flag=True, help="Exit code 7 if any run is invalid.")
+@output_options
+def command(
+    *,
+    output: Output,
+    device: str | None,
+    accept_new_host_key: bool,
+    ssh_timeout_s: float,
+    bench: BenchOptions,
+    require_valid: bool,
+    **options: Any,
+) -> None:
+    """Time MODEL on a device by the rules of MLPerf Inference.
+
+    MODEL is a model file, a bundle (.edgectl), or a Python factory. Its outputs are compared with
+    PyTorch before and after each timing: no figures for a wrong output. A run during which the
+    board was throttled, hot, or busy with other work is marked invalid and says why.
+    """
+    from edgectl.benchmarking import benchmark, open_session
+
+    settings = load_settings()
+    options["target"] = target_of(options["target"], device)
+    with (
+        tempfile.TemporaryDirectory(prefix="edgectl-") as folder,
+        connected(
+            device,
+            output,
+            accept_new_host_key=accept_new_host_key,
+            ssh_timeout_s=ssh_timeout_s,
+            target=options["target"],
+        ) as remote,
+    ):
+        bundle = bundle_of(Path(folder), output, options)
+        session = open_session(remote, (bundle,), settings=settings, hooks=hooks_of(output))
+        report = benchmark(session, bundle, bench, command=("edgectl", *sys.argv[1:]))
+    output.result(to_document(report), lambda console: print_benchmark(console, report))
+    bad = [run for run in report.runs if not run.valid]
+    if require_valid and bad:
+        raise DeviceError(
+            f"{len(bad)} of {len(report.runs)} runs are invalid: {bad[0].invalid[0]}.",
+            next_step="Cool the board, stop what else runs on it, and run the command again.",
+        )
+
+
+def print_benchmark(console: Console, report: BenchmarkReport) -> None:
+    """A row for each run; why a run is invalid below."""
+    from rich.table import Column, Table
+
+    emulated = " (EMULATED: no figure is a Pi's)" if report.emulated else ""
+    right = ("threads", "batch", "queries", "result", "p50 ms", "p90 ms", "p99 ms", "samples/s")
+    table = Table(
+        "scenario",
+        *(Column(name, justify="right") for name in right),
+        "",
+        title=f"{report.model} ({report.precision}) on {report.device}{emulated}",
+    )
+    for run in report.runs:
+        by_percentile = {q.percentile: q for q in run.quantiles}
+        table.add_row(
+            run.scenario,
+            str(run.threads),
+            str(run.batch),
+            str(run.queries),
+            metric_text(run),
+            *(f"{by_percentile[p].value_ms:.2f}" for p in (50.0, 90.0, 99.0)),
+            f"{run.throughput:.2f}",
+            "ok" if run.valid else "INVALID",
+        )
+    console.print(table)
+    for number, run in enumerate(report.runs, 1):
+        for reason in run.invalid:
+            console.print(f"run {number} is invalid: {reason}", highlight=False)
+    for note in sorted({note for run in report.runs for note in run.notes}):
+        console.print(f"note: {note}", highlight=False)
+
+
+def metric_text(run: Run) -> str:
+    """The figure a scenario is judged by, or how many queries it lacks."""
+    if run.metric.value is None:
+        needed = {q.percentile: q.needed_queries for q in run.quantiles}
+        percentile = float(run.metric.name.split("th ")[0])
+        return f"needs {needed[percentile]} queries"
+    return f"{run.metric.value:.2f} {run.metric.unit}"
