@@ -9,6 +9,9 @@ acknowledges a write before it is safe: what was written since the last flush li
   not flushed, in any order, chance decides whether it reached the card. So a write can be lost
   while a later one is kept, and a page can be torn.
 
+On SIGUSR1 it leaves the image that a power cut at that very moment would leave (``cuts/N.img``
+beside ``IMAGE``), and goes on: one deployment can be cut at many points.
+
 Killing qemu alone loses nothing that the guest had handed over, since the host's page cache
 lives on; a file that was renamed but not flushed would look safe when it is not.
 
@@ -20,15 +23,19 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import socket
 import struct
+import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 
 __all__ = ["Card", "serve"]
 
 SECTOR_BYTES = 512
-KEEP_SHARE = 0.5
+# Of what was not flushed: sometimes nothing, sometimes everything is kept, mostly some.
+KEEP_SHARES = (0.0, 0.5, 0.5, 0.9, 1.0)
 _MAX_REQUEST_BYTES = 64 << 20
 
 _OPTION_MAGIC, _REPLY_MAGIC = 0x49484156454F5054, 0x3E889045565A9
@@ -87,6 +94,20 @@ class Card:
         self.flush()
         return len(lost), total
 
+    def copy_as_cut(self, copy: Path, dice: random.Random, keep_share: float) -> tuple[int, int]:
+        """Writes what a power cut now would leave; this card stays as it is."""
+        partial = copy.with_suffix(".new")
+        subprocess.run(
+            ["cp", "--sparse=always", f"/proc/{os.getpid()}/fd/{self._file}", str(partial)],
+            check=True,
+        )
+        kept = {n: s for n, s in self.unsafe.items() if dice.random() < keep_share}
+        with partial.open("r+b") as file:
+            for number, sector in kept.items():
+                os.pwrite(file.fileno(), sector, number * SECTOR_BYTES)
+        partial.replace(copy)
+        return len(self.unsafe) - len(kept), len(self.unsafe)
+
     def close(self) -> None:
         """Closes the image."""
         os.close(self._file)
@@ -103,6 +124,7 @@ def serve(image: Path, address: Path, dice: random.Random) -> None:
     client.settimeout(None)
     note = image.with_name(image.name + ".cut")
     note.unlink(missing_ok=True)
+    _cut_on_signal(card, image.with_name("cuts"), dice)
     with client:
         try:
             polite = _greet(client, card) and _answer(client, card)
@@ -111,11 +133,23 @@ def serve(image: Path, address: Path, dice: random.Random) -> None:
     if polite:
         card.flush()
     else:
-        # Sometimes everything, sometimes nothing is kept; mostly some.
-        share = dice.choice((0.0, KEEP_SHARE, KEEP_SHARE, 0.9, 1.0))
-        lost, total = card.lose_power(dice, share)
+        lost, total = card.lose_power(dice, dice.choice(KEEP_SHARES))
         note.write_text(json.dumps({"lost_sectors": lost, "unsafe_sectors": total}))
     card.close()
+
+
+def _cut_on_signal(card: Card, folder: Path, dice: random.Random) -> None:
+    def cut(_number: int, _frame: FrameType | None) -> None:
+        # Possibly in the middle of a request: it was not acknowledged then, and may be torn.
+        folder.mkdir(exist_ok=True)
+        copy = folder / f"{len(list(folder.glob('*.json'))):03}.img"
+        lost, total = card.copy_as_cut(copy, dice, dice.choice(KEEP_SHARES))
+        note = {"lost_sectors": lost, "unsafe_sectors": total}
+        partial = copy.with_suffix(".part")
+        partial.write_text(json.dumps(note))
+        partial.replace(copy.with_suffix(".json"))
+
+    signal.signal(signal.SIGUSR1, cut)
 
 
 def _greet(client: socket.socket, card: Card) -> bool:
