@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("explain", "Show what becomes of every operation of a model."),
     "bench": ("bench", "Time a model on a device by the rules of MLPerf."),
     "profile": ("profile", "Show where the time goes on a device, by layer."),
+    "tune": ("tune", "Look for the compile choices that make a model quickest."),
     "estimate": ("estimate", "Model what a model costs on a Pi, without any Pi."),
     "inspect": ("inspect", "Show what is in a bundle."),
     "status": ("status", "Show what is installed on a device and what is current."),

@@ -120,6 +120,7 @@ def _document(bundle: Bundle, profile: Profile, rows: list[dict[str, Any]]) -> d
         "inferences": profile.inferences,
         "whole_ms": profile.whole_ms,
         "accounted": profile.accounted,
+        "runtime_ms": profile.runtime_ms,
         "peak_rss_bytes": deployment.report.peak_rss_bytes,
         "constant_bytes": profile.constant_bytes,
         "transient_bytes": profile.transient_bytes,
@@ -160,6 +161,12 @@ def _print(
         table.add_row(
             f"{len(rest)} more (--top 0)", "", f"{spent:.3f}", f"{spent / profile.whole_ms:.1%}"
         )
+    table.add_row(
+        "(between layers)",
+        "",
+        f"{profile.runtime_ms:.3f}",
+        f"{profile.runtime_ms / profile.whole_ms:.1%}",
+    )
     console.print(table)
     console.print(
         f"layers add up to {profile.accounted:.1%} of {profile.whole_ms:.2f} ms; limits of "

@@ -27,6 +27,7 @@ from edgectl_runner.contract import from_document, to_document
 from edgectl_toolchains import Target, UnknownTargetError, load_target
 
 __all__ = [
+    "compile_key",
     "compile_module",
     "compiler_flags",
     "load_target_or_fail",
@@ -95,21 +96,10 @@ def compile_module(
         CompileError: the compiler refused; its words are in the log file that the message names.
     """
     settings = settings or load_settings()
-    tools = tool_versions()
     flags = compiler_flags(target, extra_flags)
     kernels = kernels and lowered.dialect is Dialect.TOSA
     cache = CompileCache(settings.cache_dir / "compile")
-    key = content_key(
-        [
-            lowered.bytecode,
-            repr(target),
-            *flags,
-            _kernel_sources() if kernels else "no kernels",
-            repr([(v.node, v.macs) for v in lowered.coverage.operators]),
-            (files("edgectl.codegen") / "calls.py").read_text(encoding="utf-8"),
-            *map("=".join, sorted(tools.items())),
-        ]
-    )
+    key = compile_key(lowered, target, kernels=kernels, extra_flags=extra_flags)
     cached = cache.get(key)
     if cached is None:
         if on_step is not None:
@@ -123,10 +113,32 @@ def compile_module(
         target=target,
         vmfb=vmfb,
         flags=flags,
-        tools=tools,
+        tools=tool_versions(),
         kernels=choices,
         program=program,
         cached=cached is not None,
+    )
+
+
+def compile_key(
+    lowered: LoweredModule,
+    target: Target,
+    *,
+    kernels: bool = True,
+    extra_flags: Sequence[str] = (),
+) -> str:
+    """Digest of all that decides what `compile_module` makes: equal keys, equal results."""
+    kernels = kernels and lowered.dialect is Dialect.TOSA
+    return content_key(
+        [
+            lowered.bytecode,
+            repr(target),
+            *compiler_flags(target, extra_flags),
+            _kernel_sources() if kernels else "no kernels",
+            repr([(v.node, v.macs) for v in lowered.coverage.operators]),
+            (files("edgectl.codegen") / "calls.py").read_text(encoding="utf-8"),
+            *map("=".join, sorted(tool_versions().items())),
+        ]
     )
 
 

@@ -6,14 +6,16 @@ the second one, with our plugin, counts by that plan. Counts are exact; nothing 
 
 from __future__ import annotations
 
+import json
 import tempfile
+import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgectl.bundle import read_member
-from edgectl.errors import EdgectlError
+from edgectl.errors import EdgectlError, OutputMismatchError
 from edgectl.estimation.guest import Guest
 from edgectl.estimation.libraries import Library, find_libraries
 from edgectl.profiling.trace import DispatchEvent, read_trace
@@ -28,7 +30,7 @@ _GUEST_PROGRAM = """
 import os, sys
 from pathlib import Path
 from edgectl_runner.contract import Manifest, from_document
-from edgectl_runner.execution import load_engine
+from edgectl_runner.execution import check_golden, load_engine
 from edgectl_runner.tensors import load_npy
 import gc, json
 def mark(number):
@@ -43,7 +45,11 @@ entry = manifest.entry_points[golden.entry_point]
 engine = load_engine(manifest, folder, entry, 1)
 specs = entry.inputs
 call = engine.prepare([load_npy(folder / n, s) for n, s in zip(golden.inputs, specs)])
-engine.call(call)
+wrong = [c for c in check_golden(manifest, folder, engine, golden.entry_point) if not c.passed]
+engine.reset()
+if wrong:
+    print("WRONG", json.dumps([wrong[0].name, wrong[0].max_relative_error]))
+    sys.exit(0)
 gc.collect()
 gc.disable()
 mark(1)
@@ -82,9 +88,10 @@ class Counts:
 
 
 def count_inference(bundle: Bundle, program: Program, target: Target, guest: Guest) -> Counts:
-    """Runs the bundle's first golden call under qemu and counts it.
+    """Compares the bundle's golden calls under qemu, then runs the first one and counts it.
 
     Raises:
+        OutputMismatchError: an output is not what PyTorch computes.
         EdgectlError: the module does not run, or not as its profile said.
     """
     with tempfile.TemporaryDirectory(prefix="edgectl-estimate-") as name:
@@ -102,10 +109,18 @@ def count_inference(bundle: Bundle, program: Program, target: Target, guest: Gue
         code = folder / "program.py"
         code.write_text(_GUEST_PROGRAM)
         out = folder / "counts"
-        guest.run(
+        said = guest.run(
             [guest.python, code, folder / "bundle", str(INFERENCES)],
             plugin={"plan": plan, "out": out},
         )
+        if said.startswith("WRONG "):
+            name, error = json.loads(said.removeprefix("WRONG "))
+            raise OutputMismatchError(
+                f"The module does not compute what PyTorch computes: output {name!r} differs by "
+                f"{error:.2g} of its largest value. There is no estimate of a wrong program.",
+                cause="The compiler or the runtime produced wrong code for this model.",
+                next_step="Try --no-kernels, then --dialect linalg; then report it.",
+            )
         text = out.read_text() if out.exists() else ""
     return parse_counts(text, tuple(s.symbol for s in steps), inferences=INFERENCES)
 
@@ -156,8 +171,6 @@ def parse_counts(text: str, symbols: Sequence[str], *, inferences: int) -> Count
 
 
 def _write_manifest(bundle: Bundle, folder: Path) -> None:
-    import zipfile
-
     with zipfile.ZipFile(bundle.path) as archive:
         (folder / "manifest.json").write_bytes(archive.read("manifest.json"))
 

@@ -27,46 +27,45 @@ class CallTime:
 def attribute(
     events: Sequence[DispatchEvent], calls: Sequence[DispatchCall], *, inferences: int
 ) -> tuple[CallTime, ...]:
-    """Times by call, in program order.
+    """Times by call, in program order, over the last inferences; those before were to warm up.
 
     Events are told apart by their dispatch's name, and where calls share one by their order: the
     runtime begins them in the order of the program. Where dispatches run at the same time, each
     instant is shared out equally, so that the times add up to what passed.
 
     Args:
-        events: of ``inferences`` inferences, by start.
+        events: of ``inferences`` inferences at least, by start.
         calls: `Program.calls`; those without a function run once, when the module is loaded.
-        inferences: how many there were.
+        inferences: how many count.
 
     Raises:
         DeviceError: the events are not those of these calls.
     """
-    calls = [*calls] or _calls_of(events, inferences)
+    calls = [*calls] or _calls_of(events)
     once = collections.Counter(c.symbol for c in calls if not c.function)
+    spent: dict[str, list[float]] = collections.defaultdict(list)
+    for event, share in zip(events, exclusive_ns(events), strict=True):
+        if once[event.symbol] > 0:  # what the module does at its start comes first
+            once[event.symbol] -= 1
+        else:
+            spent[event.symbol].append(share / 1e6)
     places: dict[str, list[int]] = collections.defaultdict(list)
     for index, call in enumerate(calls):
         if call.function:
             places[call.symbol].append(index)
-    times: list[list[float]] = [[0.0] * inferences for _ in calls]
-    seen: collections.Counter[str] = collections.Counter()
-    for event, spent in zip(events, exclusive_ns(events), strict=True):
-        if once[event.symbol] > 0:  # what the module does at its start comes first
-            once[event.symbol] -= 1
-            continue
-        number = seen[event.symbol]
-        seen[event.symbol] += 1
-        owners = places.get(event.symbol)
-        if not owners or number >= len(owners) * inferences:
-            raise _other_program(event.symbol)
-        times[owners[number % len(owners)]][number // len(owners)] += spent / 1e6
+    made = {symbol: len(t) / max(1, len(places[symbol])) for symbol, t in spent.items()}
+    total = max(made.values())
     for symbol, owners in places.items():
-        if seen[symbol] != len(owners) * inferences:
+        if not owners or made.get(symbol) != total or total < inferences:
             raise _other_program(symbol)
-    return tuple(
-        CallTime(call=call, mean_ms=sum(spent) / inferences, min_ms=min(spent), max_ms=max(spent))
-        for call, spent in zip(calls, times, strict=True)
-        if call.function
-    )
+    result = []
+    for index, call in enumerate(calls):
+        if call.function:
+            owners = places[call.symbol]
+            times = spent[call.symbol][owners.index(index) :: len(owners)][-inferences:]
+            mean = sum(times) / inferences
+            result.append(CallTime(call=call, mean_ms=mean, min_ms=min(times), max_ms=max(times)))
+    return tuple(result)
 
 
 def exclusive_ns(events: Sequence[DispatchEvent]) -> list[float]:
@@ -87,9 +86,9 @@ def exclusive_ns(events: Sequence[DispatchEvent]) -> list[float]:
     return spent
 
 
-def _calls_of(events: Sequence[DispatchEvent], inferences: int) -> list[DispatchCall]:
-    """Calls without names, for a bundle that has no table: as the first inference made them."""
-    first = events[: len(events) // inferences]
+def _calls_of(events: Sequence[DispatchEvent]) -> list[DispatchCall]:
+    """Calls without names, for a bundle that has no table: as one inference makes them."""
+    rarest = min(collections.Counter(event.symbol for event in events).values())
     return [
         DispatchCall(
             function="main",
@@ -100,7 +99,7 @@ def _calls_of(events: Sequence[DispatchEvent], inferences: int) -> list[Dispatch
             read_bytes=0,
             written_bytes=0,
         )
-        for event in first
+        for event in events[: len(events) // rarest]
     ]
 
 

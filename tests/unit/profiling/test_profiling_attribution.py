@@ -27,6 +27,12 @@ def test_calls_that_share_a_dispatch_are_told_apart_by_order():
     assert (times[2].min_ms, times[2].max_ms) == (pytest.approx(3), pytest.approx(5))
 
 
+def test_the_first_inferences_are_to_warm_up():
+    events = [event("conv", 0, 9), event("conv", 10, 11), event("conv", 12, 15)]
+    (time,) = attribute(events, [call("conv")], inferences=2)
+    assert (time.mean_ms, time.max_ms) == (pytest.approx(2), pytest.approx(3))
+
+
 def test_what_runs_at_loading_is_not_part_of_an_inference():
     calls = [call("pack", function=""), call("conv", "layer")]
     events = [event("pack", 0, 50), event("conv", 60, 61)]
@@ -45,14 +51,15 @@ def test_a_dispatch_used_at_loading_and_later():
     "events",
     [
         [event("conv", 0, 1), event("other", 1, 2)],
-        [event("conv", 0, 1), event("conv", 1, 2), event("conv", 2, 3)],
-        [event("conv", 0, 1)],
+        [event("conv", 0, 1), event("conv", 1, 2), event("add", 2, 3)],
+        [event("conv", 0, 1), event("conv", 1, 2)],
+        [event("conv", 0, 1), event("add", 1, 2)],
     ],
-    ids=["a stranger", "one too many", "one too few"],
+    ids=["a stranger", "one too many", "one missing", "too few"],
 )
 def test_a_profile_of_another_program_is_refused(events):
     with pytest.raises(DeviceError, match="does not fit the bundle"):
-        attribute(events, [call("conv")], inferences=2)
+        attribute(events, [call("conv"), call("add")], inferences=2)
 
 
 def test_a_bundle_without_a_table_still_gets_times():
