@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tiny_bundles import empty_wheels
 
-from edgectl.errors import BusyError
+from edgectl.errors import AuthenticationError, BusyError, ConnectionFailedError
 from edgectl.remote import reconnecting
 from edgectl.remote.hold import held
 from edgectl.remote.install import prepare_device
@@ -40,7 +40,7 @@ def open_device(sshd: Sshd, tmp_path: Path) -> Callable[..., SshDevice]:
     home = tmp_path / "home"
     (home / ".ssh").mkdir(parents=True)
 
-    def make(port: int | None = None) -> SshDevice:
+    def make(port: int | None = None, **changes: Any) -> SshDevice:
         line = sshd.known_line.split(" ", 1)[1]
         known = f"[127.0.0.1]:{port or sshd.port} {line}"
         (home / ".ssh" / "known_hosts").write_text(known)
@@ -52,7 +52,7 @@ def open_device(sshd: Sshd, tmp_path: Path) -> Callable[..., SshDevice]:
             askpass=None,
             identity_file=sshd.user_key,
             warn=lambda _: None,
-            connect_timeout_s=10.0,
+            **{"connect_timeout_s": 10.0, **changes},
         )
         return connect(f"{sshd.user}@127.0.0.1:{port or sshd.port}", options=options)
 
@@ -130,6 +130,61 @@ def test_a_reset_every_two_megabytes_completes(
     assert len(breaks) >= 4
     current = tmp_path / "device" / "edgectl" / "current" / "weights.bin"
     assert current.read_bytes() == weights
+
+
+def test_a_black_hole_ends_within_its_deadline_and_the_next_push_goes_on(
+    open_device: Callable[..., SshDevice], sshd: Sshd, affine: Bundles
+) -> None:
+    weights = np.random.default_rng(5).integers(0, 256, 6 << 20, dtype=np.uint8).tobytes()
+    bundle = affine(extra={"weights.bin": weights})
+    with open_device() as device:
+        handle = prepare(device)
+    patient = {"connect_timeout_s": 1.0, "banner_timeout_s": 1.0, "keepalive_s": 0.5,
+               "dead_peer_s": 2.0}  # fmt: skip
+    with ToxicProxy(sshd.port, Toxics(blackhole_after=3 << 20)) as proxy:
+        start = time.monotonic()
+        with pytest.raises(ConnectionFailedError, match="bytes had arrived and stay there"):
+            push_with_reconnects(
+                lambda: open_device(proxy.port, **patient), handle, bundle, patience_s=6.0
+            )
+        # Patience, one dead connection and one that never answers.
+        assert time.monotonic() - start < 30.0
+    with open_device() as device:
+        pushed = push_bundle(device, handle, bundle)
+        assert pushed.healthy is True
+        assert pushed.payload_bytes < 5 << 20, "what had arrived was used"
+
+
+def test_bits_that_flip_on_the_way_cost_the_connection_and_nothing_else(
+    open_device: Callable[..., SshDevice],
+    sshd: Sshd,
+    affine: Bundles,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reconnecting, "LONGEST_DELAY_S", 1.0)
+    weights = np.random.default_rng(6).integers(0, 256, 6 << 20, dtype=np.uint8).tobytes()
+    bundle = affine(extra={"weights.bin": weights})
+    with open_device() as device:
+        handle = prepare(device)
+    with ToxicProxy(sshd.port, Toxics(flip_bit_at=4 << 20)) as proxy:
+        pushed = push_with_reconnects(lambda: open_device(proxy.port), handle, bundle)
+        assert pushed.healthy is True
+        assert proxy.bytes_up < (6 << 20) + (2 << 20)
+    current = tmp_path / "device" / "edgectl" / "current" / "weights.bin"
+    assert current.read_bytes() == weights
+
+
+def test_a_login_that_is_refused_is_not_tried_again(affine: Bundles) -> None:
+    calls = []
+
+    def refused() -> SshDevice:
+        calls.append(1)
+        raise AuthenticationError("nobody is let in")
+
+    with pytest.raises(AuthenticationError):
+        push_with_reconnects(refused, None, affine())  # type: ignore[arg-type]
+    assert len(calls) == 1
 
 
 def test_current_is_never_absent_while_deployments_switch(
