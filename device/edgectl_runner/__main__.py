@@ -6,11 +6,17 @@ import errno
 import json
 import os
 import sys
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from edgectl_runner.failures import DEVICE, INTERNAL, USAGE, RunnerError
 
+if TYPE_CHECKING:
+    from edgectl_runner.store import Store
+
 __all__ = ["main"]
+
+Verbs = Mapping[str, "Callable[[Store, dict[str, Any]], dict[str, Any]]"]
 
 MAX_REQUEST_BYTES = 64 << 20
 
@@ -26,12 +32,12 @@ _DISK_ERRORS = {
 }
 
 
-def main(arguments: list[str]) -> int:
-    """Runs one verb and returns its exit code."""
+def main(arguments: list[str], verbs: Verbs | None = None) -> int:
+    """Runs one verb (of the agent's, or of others) and returns its exit code."""
     # Whatever prints by accident must not end up inside the document.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     try:
-        document, code = _answer(arguments), 0
+        document, code = _answer(arguments, verbs), 0
     except RunnerError as error:
         document, code = error.to_document(), error.code
     except OSError as error:
@@ -48,17 +54,20 @@ def main(arguments: list[str]) -> int:
     return code
 
 
-def _answer(arguments: list[str]) -> dict[str, Any]:
-    from edgectl_runner.agent import VERBS
+def _answer(arguments: list[str], verbs: Verbs | None) -> dict[str, Any]:
     from edgectl_runner.store import Store, default_root
 
-    if len(arguments) != 1 or arguments[0] not in VERBS:
+    if verbs is None:
+        from edgectl_runner.agent import VERBS
+
+        verbs = VERBS
+    if len(arguments) != 1 or arguments[0] not in verbs:
         raise RunnerError(
-            f"usage: python3 -m edgectl_runner VERB, with VERB one of {', '.join(VERBS)}",
+            f"usage: python3 -m edgectl_runner VERB, with VERB one of {', '.join(verbs)}",
             code=USAGE,
         )
     request = _read_request()
-    return VERBS[arguments[0]](Store(default_root(os.environ)), request)
+    return verbs[arguments[0]](Store(default_root(os.environ)), request)
 
 
 def _read_request() -> dict[str, Any]:

@@ -100,6 +100,14 @@ class Engine:
         """Sets every state back to its first value."""
         self._states = list(self._initial_states)
 
+    def saved_states(self) -> tuple[Any, ...]:
+        """The states as they are now; opaque, for `restore`."""
+        return tuple(self._states)
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        """Goes on from saved states, so that one engine serves several sessions in turn."""
+        self._states = list(saved)
+
     def prepare(self, inputs: Sequence[np.ndarray]) -> PreparedCall:
         """Checks the inputs and hands them to the runtime, so that a call can be timed alone.
 

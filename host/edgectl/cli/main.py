@@ -25,6 +25,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "profile": ("profile", "Show where the time goes on a device, by layer."),
     "tune": ("tune", "Look for the compile choices that make a model quickest."),
     "estimate": ("estimate", "Model what a model costs on a Pi, without any Pi."),
+    "serve": ("serve", "Run a model on a device as an HTTP service."),
+    "infer": ("infer", "Ask a service for one inference."),
     "inspect": ("inspect", "Show what is in a bundle."),
     "status": ("status", "Show what is installed on a device and what is current."),
     "history": ("history", "Show what happened to a device, and by whom."),

@@ -25,7 +25,8 @@ from edgectl.errors import ConfigurationError, DeviceError
 
 __all__ = ["REQUIREMENTS", "SUPPORTED_PYTHONS", "DevicePython", "Wheel", "WheelSet", "fetch_wheels"]
 
-REQUIREMENTS = ("iree-base-runtime==3.13.*", "numpy>=2.0,<3")
+# h11 (37 kB of plain Python) is for the service alone; one set of packages is simpler than two.
+REQUIREMENTS = ("iree-base-runtime==3.13.*", "numpy>=2.0,<3", "h11>=0.16,<1")
 SUPPORTED_PYTHONS = ((3, 11), (3, 12), (3, 13))
 # The tags that wheels on the index carry; a device takes those up to its own glibc.
 _GLIBC_MINORS = (17, 24, 26, 27, 28, 31, 34, 35, 39)
