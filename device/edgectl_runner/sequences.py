@@ -31,7 +31,7 @@ class SequenceRecord:
                 f"and this device has had number {newest}",
                 code=CONFIGURATION,
                 cause="an old bundle was deployed, or somebody replays one",
-                next_step="deploy the newest, or say --allow-downgrade",
+                next_step="deploy the newest, or say --allow-older",
             )
 
     def note(self, manifest: Manifest) -> None:

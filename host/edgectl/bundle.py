@@ -3,8 +3,8 @@
 A bundle is a ZIP whose members are stored, not compressed (the device maps the module from
 disk). ``manifest.json`` names every other member with its sha256 and size; reading checks all of
 them, so that a truncated, altered or hostile file is refused before anything believes it.
-Nothing in a bundle depends on the time or the computer: the same inputs give the same bytes, and
-a second deploy has nothing to send.
+Nothing in a bundle but its number depends on the time or the computer: the same inputs give the
+same bytes, and a second deploy has nothing to send.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -65,9 +66,11 @@ def write_bundle(
     precision: str = "fp32",
     limits: GoldenLimits | None = None,
     quantized: QuantizedModel | None = None,
-    sequence: int = 0,
+    sequence: int | Callable[[Manifest], int] = 0,
 ) -> Bundle:
     """Writes a bundle beside ``path`` and renames it into place.
+
+    ``sequence`` is the model's number (see `edgectl.numbering`), or what gives it one.
 
     Raises:
         UsageError: the file cannot be written.
@@ -113,8 +116,9 @@ def write_bundle(
             "notes": [*model.notes, *compiled.lowered.notes],
             "recipe": quantized.recipe_name if quantized is not None else None,
         },
-        sequence=sequence,
     )
+    number = sequence if isinstance(sequence, int) else sequence(manifest)
+    manifest = replace(manifest, sequence=number)
     text = canonical_json(to_document(manifest))
     _write_zip(path, {"manifest.json": text, **members})
     return Bundle(path=path, digest=hashlib.sha256(text).hexdigest(), manifest=manifest)
