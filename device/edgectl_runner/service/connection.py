@@ -241,6 +241,13 @@ class Connection(asyncio.Protocol):
         for raw_name, raw_value in event.headers:
             name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        # h11 bounds only headers that are not complete yet.
+        size = len(event.target) + sum(len(n) + len(v) + 4 for n, v in event.headers)
+        if size > self._limits.max_header_bytes:
+            raise HttpError(431, "the headers are too long")
+        if "content-length" in headers and "transfer-encoding" in headers:
+            # Two lengths are how requests are smuggled past a proxy that believes the other one.
+            raise HttpError(400, "both Content-Length and Transfer-Encoding")
         path = event.target.decode("latin-1").partition("?")[0]
         self._request = Request(method=event.method.decode("latin-1"), path=path, headers=headers)
         self._state = _State.BODY

@@ -11,26 +11,17 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runner"))
 
-from running_service import RunningService
-from tiny_bundles import LoopbackDevice, affine_bundle, counter_bundle, ready_handle
-
-from edgectl.remote.push import push_bundle
-from edgectl.serving import ModelToServe
+from running_service import RunningService, new_service
+from tiny_bundles import affine_bundle, counter_bundle
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., RunningService]]:
     """Starts a service of ``bundles`` (name -> file); ended with the test."""
-    device = LoopbackDevice(tmp_path / "home" / "edgectl")
-    handle = ready_handle(device)
-    service = RunningService(device=device, handle=handle)
+    service = new_service(tmp_path)
 
     def begin(bundles: dict[str, Path] | None = None, **options: Any) -> RunningService:
-        bundles = bundles or {"affine": affine_bundle(tmp_path / "affine.edgectl")}
-        service.models = tuple(
-            ModelToServe(name=name, release=push_bundle(device, handle, path).release)
-            for name, path in bundles.items()
-        )
+        service.install(bundles or {"affine": affine_bundle(tmp_path / "affine.edgectl")})
         service.start(**options)
         return service
 
@@ -42,16 +33,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., RunningService]]:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     """A service with a stateless and a stateful model, shared by the tests of a file."""
     folder = tmp_path_factory.mktemp("service")
-    device = LoopbackDevice(folder / "home" / "edgectl")
-    handle = ready_handle(device)
-    bundles = {
-        "affine": affine_bundle(folder / "affine.edgectl"),
-        "counter": counter_bundle(folder / "counter.edgectl"),
-    }
-    service = RunningService(device=device, handle=handle)
-    service.models = tuple(
-        ModelToServe(name=name, release=push_bundle(device, handle, path).release)
-        for name, path in bundles.items()
+    service = new_service(folder)
+    service.install(
+        {
+            "affine": affine_bundle(folder / "affine.edgectl"),
+            "counter": counter_bundle(folder / "counter.edgectl"),
+        }
     )
     service.start()
     yield service

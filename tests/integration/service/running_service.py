@@ -6,12 +6,14 @@ import http.client
 import json
 import socket
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tiny_bundles import LoopbackDevice
+from tiny_bundles import LoopbackDevice, ready_handle
 
 from edgectl.remote.agent_calls import RunnerHandle
+from edgectl.remote.push import push_bundle
 from edgectl.serving import (
     ModelToServe,
     ServiceOptions,
@@ -43,6 +45,13 @@ class RunningService:
     handle: RunnerHandle
     models: tuple[ModelToServe, ...] = ()
     status: ServiceStatus | None = field(default=None)
+
+    def install(self, bundles: dict[str, Path]) -> None:
+        """Pushes bundles (name -> file), to be served by the next `start`."""
+        self.models = tuple(
+            ModelToServe(name=name, release=push_bundle(self.device, self.handle, path).release)
+            for name, path in bundles.items()
+        )
 
     def start(self, **options: Any) -> ServiceStatus:
         # Port 0 the first time, and the port that was found from then on.
@@ -95,3 +104,9 @@ class RunningService:
     def raw(self, timeout_s: float = 30.0) -> socket.socket:
         """A bare connection."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s)
+
+
+def new_service(folder: Path) -> RunningService:
+    """A device of its own in that folder, ready for a service."""
+    device = LoopbackDevice(folder / "home" / "edgectl")
+    return RunningService(device=device, handle=ready_handle(device))
