@@ -14,6 +14,7 @@ import typing
 from pathlib import Path
 from typing import Any, Literal
 
+from edgectl.benchmarking import BenchmarkReport, ComparisonReport
 from edgectl.cli import documents
 from edgectl_runner import contract
 
@@ -23,6 +24,8 @@ DOCUMENTS = {
     "run-report": contract.RunReport,
     "deployment": documents.DeploymentDocument,
     "error": documents.ErrorDocument,
+    "benchmark": BenchmarkReport,
+    "comparison": ComparisonReport,
 }
 SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 

@@ -85,9 +85,8 @@ def warm_up(
     latencies: deque[float] = deque()
     begin = time.perf_counter()
     while not settled(latencies):
-        # The windows must be full, however slow the board: fewer calls say nothing.
         late = time.perf_counter() - begin > plan.max_warmup_seconds
-        if (late and len(latencies) >= 3 * WINDOW) or not keep_going():
+        if late or not keep_going():
             return tuple(latencies), False
         start = time.perf_counter_ns()
         call()

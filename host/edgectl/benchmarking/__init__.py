@@ -2,9 +2,19 @@
 
 session = open_session(device, (bundle,))
 report = benchmark(session, bundle, BenchOptions(preset=PRESETS["quick"]))
+compare_bundles(session, old, new, CompareOptions(), names=("old", "new"))
 """
 
 from edgectl.benchmarking.bench import BenchOptions, benchmark
+from edgectl.benchmarking.comparison import (
+    CompareOptions,
+    ComparisonReport,
+    ComparisonRow,
+    compare_bundles,
+    compare_reports,
+    regression,
+)
+from edgectl.benchmarking.files import history_of, is_report, keep, read_report
 from edgectl.benchmarking.presets import PRESETS, SCENARIOS, Preset
 from edgectl.benchmarking.records import BenchmarkReport, Metric, Provenance, Quantile, Run
 from edgectl.benchmarking.session import Session, open_session
@@ -14,6 +24,9 @@ __all__ = [
     "SCENARIOS",
     "BenchOptions",
     "BenchmarkReport",
+    "CompareOptions",
+    "ComparisonReport",
+    "ComparisonRow",
     "Metric",
     "Preset",
     "Provenance",
@@ -21,5 +34,12 @@ __all__ = [
     "Run",
     "Session",
     "benchmark",
+    "compare_bundles",
+    "compare_reports",
+    "history_of",
+    "is_report",
+    "keep",
     "open_session",
+    "read_report",
+    "regression",
 ]

@@ -51,6 +51,7 @@ class BenchOptions:
     queries: int | None = None
     seconds: float | None = None
     max_seconds: float | None = None
+    max_warmup_seconds: float = 30.0
     cooldown_s: float | None = None
 
 
@@ -79,6 +80,7 @@ def load_plan(
         min_queries=least,
         min_seconds=seconds,
         max_seconds=max(limit, seconds),
+        max_warmup_seconds=options.max_warmup_seconds,
         samples_per_query=SAMPLES_PER_QUERY if scenario == "multi_stream" else 1,
         target_qps=target_qps if scenario == "server" else None,
         seed=options.seed,
@@ -152,7 +154,12 @@ def _light_rate(
         same = run.batch == setting.batch and setting.threads in (None, run.threads)
         if run.scenario == "single_stream" and same:
             return LIGHT_LOAD * run.queries / run.duration_s
-    probe = LoadPlan(min_queries=5, min_seconds=0.0, batch=setting.batch, spin_us=options.spin_us)
+    probe = LoadPlan(
+        min_queries=5,
+        batch=setting.batch,
+        spin_us=options.spin_us,
+        max_warmup_seconds=options.max_warmup_seconds,
+    )
     with session.hooks.step("find a light rate"):
         report = session.run(
             release, probe, threads=setting.threads, cpu_affinity=options.cpu_affinity

@@ -52,6 +52,14 @@ def bench_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "--max-seconds", type=click.FloatRange(min=0, min_open=True), help="Give a run up then."
     )
     @click.option(
+        "--max-warmup",
+        "max_warmup_seconds",
+        type=click.FloatRange(min=0),
+        default=30.0,
+        show_default=True,
+        help="Seconds in which the latency must have settled before timing.",
+    )
+    @click.option(
         "--cooldown", "cooldown_s", type=click.FloatRange(min=0), help="Pause before each run, s."
     )
     @functools.wraps(function)
@@ -67,6 +75,7 @@ def bench_options(function: Callable[..., Any]) -> Callable[..., Any]:
         queries: int | None,
         min_seconds: float | None,
         max_seconds: float | None,
+        max_warmup_seconds: float,
         cooldown_s: float | None,
         **values: Any,
     ) -> Any:
@@ -85,6 +94,7 @@ def bench_options(function: Callable[..., Any]) -> Callable[..., Any]:
             queries=queries,
             seconds=min_seconds,
             max_seconds=max_seconds,
+            max_warmup_seconds=max_warmup_seconds,
             cooldown_s=cooldown_s,
         )
         return function(bench=options, **values)
