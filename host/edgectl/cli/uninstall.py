@@ -16,7 +16,7 @@ from edgectl.cli.operating import (
     managed_device_options,
     removal_result,
 )
-from edgectl.errors import UsageError
+from edgectl.errors import DeviceError, UsageError
 
 __all__ = ["command"]
 
@@ -36,8 +36,8 @@ def command(
 ) -> None:
     """Remove everything of edgectl from a device, or only RELEASE.
 
-    Without RELEASE nothing is left behind: models, runner, packages, keys and history all lie in
-    one folder, and that folder goes.
+    Without RELEASE nothing is left behind: a service is ended and its unit removed; models,
+    runner, packages, keys and history all lie in one folder, and that folder goes.
     """
     from edgectl.remote.releases import uninstall
 
@@ -45,6 +45,8 @@ def command(
         wanted = None if release is None else full_release(found, release)
         if wanted is None and not (yes or dry_run):
             _ask(output, found)
+        if wanted is None and not dry_run:
+            _end_service(found)
         removal = uninstall(found.device, found.handle, release=wanted, dry_run=dry_run)
     removal_result(
         output,
@@ -53,6 +55,16 @@ def command(
         freed_bytes=removal.freed_bytes,
         dry_run=dry_run,
     )
+
+
+def _end_service(found: Managed) -> None:
+    from edgectl.serving.control import stop_service
+
+    try:
+        stop_service(found.device, found.handle)
+    except DeviceError as error:
+        if "too old" not in error.message:  # such a runner has never started one
+            raise
 
 
 def _ask(output: Output, found: Managed) -> None:
