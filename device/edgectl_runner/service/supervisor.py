@@ -163,25 +163,25 @@ class Supervisor:
         self._candidate = worker
 
     def _listen(self, config: ServiceConfig) -> socket.socket:
+        for (host, port), listening in self._listening.items():
+            # Port 0 is any port, so the one that is open already.
+            if host == config.host and config.port in (0, port):
+                return listening
         address = (config.host, config.port)
-        if address not in self._listening:
-            try:
-                found = socket.getaddrinfo(
-                    *address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-                )
-                family, _, _, _, place = found[0]
-                self._listening[address] = socket.create_server(
-                    place[:2], family=family, backlog=BACKLOG
-                )
-            except OSError as error:
-                raise RunnerError(
-                    f"the service cannot listen on {config.host} port {config.port}: "
-                    f"{error.strerror}",
-                    code=DEVICE,
-                    cause="another program uses that port, or the address is not this device's",
-                    next_step="choose another one with --port",
-                ) from error
-        return self._listening[address]
+        try:
+            found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, _, _, _, place = found[0]
+            listening = socket.create_server(place[:2], family=family, backlog=BACKLOG)
+        except OSError as error:
+            raise RunnerError(
+                f"the service cannot listen on {config.host} port {config.port}: "
+                f"{os.strerror(error.errno) if error.errno and error.errno > 0 else error}",
+                code=DEVICE,
+                cause="another program uses that port, or the address is not this device's",
+                next_step="choose another one with --port",
+            ) from error
+        self._listening[config.host, listening.getsockname()[1]] = listening
+        return listening
 
     def _look_at_candidate(self, now: float) -> None:
         worker = self._candidate
