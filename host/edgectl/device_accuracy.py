@@ -58,7 +58,9 @@ def device_accuracy(
     def tensors(values: list[np.ndarray]) -> list[torch.Tensor]:
         return [torch.from_numpy(np.array(value)) for value in values]
 
-    return three_way([tensors(exact)], [tensors(quantized)], [tensors(device)])
+    document = quantization_report(bundle) or {}
+    reference = str(document.get("report", {}).get("reference", "fp32"))
+    return three_way([tensors(exact)], [tensors(quantized)], [tensors(device)], reference=reference)
 
 
 def _array(bundle: Bundle, name: str) -> np.ndarray:

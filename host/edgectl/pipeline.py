@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from edgectl.errors import DeviceError, OutputMismatchError
-from edgectl.records import Bundle, CompiledModule, ExportedModel, QuantizedModel
+from edgectl.records import Bundle, CompiledModule, ExportedModel, LoweredModule, QuantizedModel
 from edgectl.settings import Settings, load_settings
 from edgectl_runner.contract import RunReport, RunRequest
 
@@ -100,6 +100,7 @@ class QuantizeOptions:
     require_int8: float | None = None
     quantized_io: bool = False
     keep_float: tuple[str, ...] = ()
+    metric: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,7 @@ class BuildOptions:
     quantize: QuantizeOptions | None = None
     dialect: str = "auto"
     strict_tosa: bool = False
+    exact_rounding: bool = False
     kernels: bool = True
     compiler_flags: tuple[str, ...] = ()
 
@@ -170,7 +172,13 @@ def build(
             quantized = quantize_model(model, options.quantize, options.source, progress=progress)
         model = quantized.model
     with hooks.step("lower"):
-        lowered = lower(model, dialect=options.dialect, strict_tosa=options.strict_tosa)
+        lowered = lower(
+            model,
+            dialect=options.dialect,
+            strict_tosa=options.strict_tosa,
+            exact_rounding=options.exact_rounding,
+        )
+    quantized = _accounted(quantized, model, lowered, options.quantize)
     with hooks.step(f"compile for {target.cpu}"):
         compiled = compile_module(
             lowered,
@@ -189,6 +197,22 @@ def build(
         quantized=quantized,
     )
     return bundle, compiled
+
+
+def _accounted(
+    quantized: QuantizedModel | None,
+    model: ExportedModel,
+    lowered: LoweredModule,
+    options: QuantizeOptions | None,
+) -> QuantizedModel | None:
+    """What is integer in the program that is compiled; also of a model that came quantized."""
+    from edgectl.lowering.integer import account_for, account_for_prequantized, holds_pairs
+
+    if quantized is not None and options is not None:
+        return account_for(quantized, lowered.model, require_int8=options.require_int8)
+    if model.imported is None and holds_pairs(model.program):
+        return account_for_prequantized(model, lowered.model)
+    return None
 
 
 def load_source(options: SourceOptions, *, trust: TrustPolicy) -> ExportedModel:
@@ -237,6 +261,7 @@ def quantize_model(
         max_drop=options.max_drop,
         min_sqnr=options.min_sqnr,
         require_int8=options.require_int8,
+        metric=options.metric,
         progress=progress,
         **changes,
     )

@@ -48,6 +48,7 @@ def build_from_options(
     trust_model: bool,
     dialect: str,
     strict_tosa: bool,
+    exact_rounding: bool,
     compiler_flags: tuple[str, ...],
     no_kernels: bool,
 ) -> tuple[Bundle, CompiledModule]:
@@ -58,6 +59,7 @@ def build_from_options(
         quantize=quantize,
         dialect=dialect,
         strict_tosa=strict_tosa,
+        exact_rounding=exact_rounding,
         kernels=not no_kernels,
         compiler_flags=compiler_flags,
     )

@@ -165,6 +165,11 @@ def quantize_options(function: Callable[..., Any]) -> Callable[..., Any]:
         help="Typical inputs: folder of pictures, .npy, .npz, or file.py:function.",
     )
     @click.option("--evaluation", metavar="DATA", help="Inputs to judge the result by.")
+    @click.option(
+        "--metric",
+        metavar="FILE.py:FUNCTION",
+        help="Your own measure in percent, of a function that runs the model; for --max-drop too.",
+    )
     @click.option("--calibration-samples", "samples", type=click.IntRange(min=1))
     @click.option(
         "--quality", type=click.Choice(["default", "best"]), default="default", show_default=True
@@ -191,6 +196,7 @@ def quantize_options(function: Callable[..., Any]) -> Callable[..., Any]:
         recipe: str | None,
         calibration: str | None,
         evaluation: str | None,
+        metric: str | None,
         samples: int | None,
         quality: str,
         observer: str | None,
@@ -207,6 +213,12 @@ def quantize_options(function: Callable[..., Any]) -> Callable[..., Any]:
                 "--max-drop": max_drop,
                 "--min-sqnr": min_sqnr,
                 "--require-int8": require_int8,
+                "--evaluation": evaluation,
+                "--metric": metric,
+                "--calibration-samples": samples,
+                "--observer": observer,
+                "--quantized-io": quantized_io or None,
+                "--keep-float": keep_float or None,
             }
             for name, value in given.items():
                 if value is not None:
@@ -224,6 +236,7 @@ def quantize_options(function: Callable[..., Any]) -> Callable[..., Any]:
             require_int8=require_int8,
             quantized_io=quantized_io,
             keep_float=keep_float,
+            metric=metric,
         )
         return function(quantize=options, **values)
 
@@ -253,6 +266,11 @@ def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="FLAG",
             help="One more flag for iree-compile (repeatable).",
+        ),
+        click.option(
+            "--exact-rounding",
+            is_flag=True,
+            help="Round int8 as the TOSA specification does, bit for bit; slower.",
         ),
         click.option(
             "--strict-tosa",

@@ -33,6 +33,7 @@ def lower(
     dialect: str = "auto",
     strict_tosa: bool = False,
     optimize: bool = True,
+    exact_rounding: bool = False,
 ) -> LoweredModule:
     """Lowers a model to MLIR bytecode for IREE.
 
@@ -42,13 +43,15 @@ def lower(
             torch dialect for what TOSA cannot say).
         strict_tosa: refuse any fallback.
         optimize: run our passes on the TOSA module.
+        exact_rounding: requantize as TOSA's ``rescale`` does, bit for bit, instead of the faster
+            rounding that may differ by one step.
 
     Raises:
         UnsupportedModelError: an operation has no way down; named by module and operator.
     """
     if model.imported is not None:
         return _already_lowered(model)
-    model, graph = prepare(model)
+    model, graph = prepare(model, exact_rounding=exact_rounding)
     wanted = _wanted(dialect, strict_tosa=strict_tosa)
     refused: dict[tuple[str, str], str] = {}
     for attempt in wanted:
@@ -88,12 +91,14 @@ def explain(model: ExportedModel) -> Coverage:
     return coverage_of(graph.module, Dialect.TOSA, {})
 
 
-def prepare(model: ExportedModel) -> tuple[ExportedModel, FunctionalGraph]:
+def prepare(
+    model: ExportedModel, *, exact_rounding: bool = False
+) -> tuple[ExportedModel, FunctionalGraph]:
     """The model's legalised pure graph; the model's calls gain what it writes into its inputs."""
     from edgectl.lowering.integer import fold_model, holds_pairs
 
     if holds_pairs(model.program):
-        model = fold_model(model)
+        model = fold_model(model, exact_rounding=exact_rounding)
     with quiet(), torch.no_grad():
         program = model.program.run_decompositions(decomposition_table())
     graph = functional_graph(model, program, function=_FUNCTION)

@@ -168,11 +168,13 @@ def three_way(
     exact: Sequence[Sequence[torch.Tensor]],
     quantized: Sequence[Sequence[torch.Tensor]],
     device: Sequence[Sequence[torch.Tensor]],
+    *,
+    reference: str = "fp32",
 ) -> dict[str, Any]:
     """Outputs of eager fp32, of the quantized program in PyTorch, and of the device, by call.
 
     Tells apart what quantization costs (fp32 to quantized) from what code generation costs
-    (quantized to device), and says in words which it is.
+    (quantized to device), and says in words which it is. ``reference`` is the word for the first.
     """
     quantization = compare_outputs(exact, quantized)
     code = compare_outputs(quantized, device)
@@ -180,17 +182,19 @@ def three_way(
         "quantization": quantization.to_document(),
         "code_generation": code.to_document(),
         "end_to_end": compare_outputs(exact, device).to_document(),
-        "verdict": verdict(quantization, code),
+        "verdict": verdict(quantization, code, reference=reference),
     }
 
 
-def verdict(quantization: Agreement, code: Agreement) -> str:
+def verdict(quantization: Agreement, code: Agreement, *, reference: str = "fp32") -> str:
     """Which of the two steps loses more: fp32 to int8, or the program to the device's code."""
+    how = "exactly" if math.isinf(code.sqnr_db) else f"to {code.sqnr_db:.1f} dB"
+    if math.isinf(quantization.sqnr_db) and math.isinf(code.sqnr_db):
+        return f"Nothing is lost: quantized program and device equal {reference}."
     if code.sqnr_db > quantization.sqnr_db + 10:
-        how = "exactly" if math.isinf(code.sqnr_db) else f"to {code.sqnr_db:.1f} dB"
         return (
-            f"The loss is quantization: {quantization.sqnr_db:.1f} dB against fp32, while the "
-            f"device computes the quantized program {how}."
+            f"The loss is quantization: {quantization.sqnr_db:.1f} dB against {reference}, while "
+            f"the device computes the quantized program {how}."
         )
     return (
         f"The device computes something else than the quantized program ({code.sqnr_db:.1f} dB, "

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from edgectl.errors import UnsupportedModelError
 from edgectl.quantization.accuracy import compare_outputs
 from edgectl.quantization.calibrate import Sample
+from edgectl.quantization.demands import Metric, outputs_of
 from edgectl.quantization.fast_evaluation import for_evaluation
 from edgectl.quantization.plan import make_plan
 from edgectl.quantization.sensitivity import sensitivity
@@ -37,7 +38,7 @@ class Budget:
 
     max_drop: float | None = None
     min_sqnr: float | None = None
-    metric: Callable[[Callable[..., Any]], float] | None = None
+    metric: Metric | None = None
 
 
 def search(
@@ -49,8 +50,6 @@ def search(
         UnsupportedModelError: not even the whole float graph keeps the budget (a metric that
             does not repeat).
     """
-    from edgectl.quantization.quantizer import outputs_of
-
     samples = list(islice(iter(data), _MOST_SAMPLES))
     exact = [outputs_of(bench.module, s) for s in samples]
     measured: dict[tuple[str, ...], tuple[bool, Candidate, dict[str, Any]]] = {}

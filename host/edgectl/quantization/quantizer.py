@@ -22,6 +22,7 @@ from edgectl.quantization.accuracy import Agreement, compare_layers, compare_out
 from edgectl.quantization.boundary import make_boundary_int8, quantize_array
 from edgectl.quantization.calibrate import Sample, describe_node, observe
 from edgectl.quantization.data import CalibrationData, calibration_data
+from edgectl.quantization.demands import Metric, check_demands, measured, metric_of, outputs_of
 from edgectl.quantization.equalize import equalize
 from edgectl.quantization.fast_evaluation import for_evaluation
 from edgectl.quantization.observers import RangeObserver
@@ -183,13 +184,6 @@ class Workbench:
         )
 
 
-def outputs_of(module: fx.GraphModule, sample: Sample) -> list[torch.Tensor]:
-    """The tensors among the outputs of one call, flat."""
-    with torch.no_grad():
-        result = module(*sample)
-    return [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-
-
 def quantize(
     model: ExportedModel,
     recipe: str | Recipe = "static_wi8_ai8",
@@ -200,7 +194,7 @@ def quantize(
     seed: int = 0,
     images: ImageOptions | None = None,
     evaluation: str | Path | Iterable[Any] | CalibrationData | None = None,
-    metric: Callable[[Callable[..., Any]], float] | None = None,
+    metric: Metric | str | None = None,
     max_drop: float | None = None,
     min_sqnr: float | None = None,
     require_int8: float | None = None,
@@ -220,7 +214,8 @@ def quantize(
         images: how pictures become tensors.
         evaluation: inputs to judge the result by; the calibration data when not given.
         metric: gets a function that runs the model (tensors in, flat list of tensors out) and
-            returns a number in percent, higher is better.
+            returns a number in percent, higher is better; or where to find such a function, as
+            ``file.py:function``.
         max_drop: at most so many percentage points below the float model (of ``metric``, or of
             top-1 agreement); the layers that cost most stay float until it holds.
         min_sqnr: at least so many dB between float and quantized outputs, by the same means.
@@ -235,8 +230,30 @@ def quantize(
     """
     chosen = recipe_of(recipe, quality=quality, **changes)
     tell = progress or _silent
+    if _holds_pairs(model.program):
+        raise UsageError(
+            f"{model.name} is quantized already: it holds quantize and dequantize operators.",
+            next_step="Leave out --quantize; it becomes integer as it is.",
+        )
+    measure = None if metric is None else metric_of(metric)
     if chosen.method != "static":
-        return _without_calibration(model, chosen)
+        if chosen.quantized_io:
+            raise UsageError(
+                f"{chosen.name} has no int8 inputs and outputs.",
+                cause="Their ranges would have to be fixed by calibration data.",
+                next_step="Use --quantize int8 with --quantized-io.",
+            )
+        source = evaluation if evaluation is not None else calibration
+        judged = (
+            None
+            if source is None
+            else calibration_data(source, model.inputs, samples=samples, seed=seed, images=images)
+        )
+        result = _without_calibration(model, chosen, judged, measure)
+        check_demands(
+            result.report, max_drop=max_drop, min_sqnr=min_sqnr, require_int8=require_int8
+        )
+        return result
     if calibration is None:
         raise UsageError(
             f"The recipe {chosen.name} needs calibration data, and there are none.",
@@ -258,7 +275,7 @@ def quantize(
         candidate, costs = search(
             bench,
             judged,
-            Budget(max_drop=max_drop, min_sqnr=min_sqnr, metric=metric),
+            Budget(max_drop=max_drop, min_sqnr=min_sqnr, metric=measure),
         )
     else:
         candidate = bench.candidate()
@@ -266,14 +283,27 @@ def quantize(
         raise _too_little(bench, candidate, require_int8)
     agreement = evaluate(bench.module, candidate.module, islice(iter(judged), samples))
     report = _report(bench, candidate, agreement, data, costs)
+    if measure is not None:
+        report["metric"] = measured(measure, bench.module, candidate.module)
     return _assemble(model, chosen, candidate, report)
 
 
-def _without_calibration(model: ExportedModel, recipe: Recipe) -> QuantizedModel:
+def _without_calibration(
+    model: ExportedModel, recipe: Recipe, judged: CalibrationData | None, measure: Metric | None
+) -> QuantizedModel:
+    """``judged``: the inputs to compare on; the model's example calls where there are none."""
     module, report = rewrite_otherwise(model.program, recipe)
-    exact = [[to_tensor(np.asarray(o)) for o in call.outputs] for call in model.calls]
-    got = [outputs_of(module, [to_tensor(a) for a in call.inputs]) for call in model.calls]
-    report["against_float"] = compare_outputs(exact, got).to_document()
+    if judged is None:
+        exact = [[to_tensor(np.asarray(o)) for o in call.outputs] for call in model.calls]
+        got = [outputs_of(module, [to_tensor(a) for a in call.inputs]) for call in model.calls]
+        report["against_float"] = compare_outputs(exact, got).to_document()
+    else:
+        report["calibration"] = f"none; judged by {judged.description}"
+        report["against_float"] = evaluate(
+            prepare(model.program), module, iter(judged)
+        ).to_document()
+    if measure is not None:
+        report["metric"] = measured(measure, prepare(model.program), module)
     candidate = Candidate(
         module=module,
         plan_names=(),
@@ -283,6 +313,10 @@ def _without_calibration(model: ExportedModel, recipe: Recipe) -> QuantizedModel
         macs=report["macs"],
     )
     return _assemble(model, recipe, candidate, report)
+
+
+def _holds_pairs(program: ExportedProgram) -> bool:
+    return any("quantized_decomposed" in str(node.target) for node in program.graph.nodes)
 
 
 def evaluate(exact: fx.GraphModule, got: fx.GraphModule, samples: Iterable[Sample]) -> Agreement:

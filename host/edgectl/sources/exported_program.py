@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import torch
 
 from edgectl.errors import UnsupportedModelError
 from edgectl.sources.loaded import Arguments, Loaded
+from edgectl.sources.operator_libraries import register_operators
 from edgectl.sources.options import LoadOptions
 from edgectl.sources.source_file import SourceFile
 
@@ -39,6 +41,7 @@ class ExportedProgramFile:
                 cause="Its graph is not in it, so it cannot be compiled for another processor.",
                 next_step="Save the program itself: torch.export.save(program, 'model.pt2').",
             )
+        register_operators(*_programs(file))
         try:
             # A handle, because torch warns about any path that does not end in .pt2.
             with file.path.open("rb") as handle:
@@ -67,13 +70,20 @@ def _first_line(error: Exception) -> str:
 
 def _saved_by(file: SourceFile) -> str:
     """The version of torch that the archive names; old ones name none."""
-    for name in file.members:
-        if name.startswith("models/") and name.endswith(".json"):
-            document = file.member(name, _JSON_LIMIT)
-            found = re.search(rb'"torch_version": ?"([\w.+]{1,40})"', document)
-            if found:
-                return found[1].decode()
+    for document in _programs(file):
+        found = re.search(rb'"torch_version": ?"([\w.+]{1,40})"', document)
+        if found:
+            return found[1].decode()
     return "of an unknown version"
+
+
+def _programs(file: SourceFile) -> Iterator[bytes]:
+    """The programs of the archive, as the JSON they are stored in."""
+    for name in file.members:
+        if name.endswith("serialized_exported_program.json") or (
+            name.startswith("models/") and name.endswith(".json")
+        ):
+            yield file.member(name, _JSON_LIMIT)
 
 
 def _cause(error: Exception) -> str:

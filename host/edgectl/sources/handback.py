@@ -28,6 +28,7 @@ from torch.export import ExportedProgram
 
 from edgectl.errors import UnsupportedModelError
 from edgectl.records import ExampleCall, ExportedModel, TensorSpec
+from edgectl.sources.operator_libraries import register_operators
 from edgectl.sources.safe_program import checked_program
 from edgectl.sources.tensor_file import read_tensors, write_tensors
 from edgectl.sources.tensors import from_tensor, to_tensor
@@ -102,7 +103,9 @@ def read_model(folder: Path, *, digest: str) -> ExportedModel:
     try:
         record = _json(folder / _RECORD)
         arrays = read_tensors(folder / _TENSORS)
-        document = checked_program(_json(folder / _PROGRAM))
+        text = read_regular(folder / _PROGRAM, _TEXT_LIMIT)
+        document = checked_program(json.loads(text))
+        register_operators(text)
         parameters = set(record["parameters"])
         state = {
             name.removeprefix("state."): _tensor(array, parameter=name in parameters)

@@ -18,12 +18,15 @@ loads torch-mlir.
 
 from __future__ import annotations
 
+from edgectl.lowering.integer.account import account_for, account_for_prequantized
 from edgectl.lowering.integer.coverage import IntegerCoverage, Island, integer_coverage
 from edgectl.lowering.integer.fold import fold_model, fold_program, holds_pairs
 
 __all__ = [
     "IntegerCoverage",
     "Island",
+    "account_for",
+    "account_for_prequantized",
     "fold_model",
     "fold_program",
     "holds_pairs",
