@@ -7,19 +7,22 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
 FILE = Path(__file__).resolve().parents[3] / "shared/cases/bug_models.py"
 
 
 @functools.cache
 def bug_models() -> ModuleType:
-    """The module; tests that need it are skipped where it is not beside the checkout."""
+    """The module; one without cases where it is not beside the checkout.
+
+    `tests/e2e/models` fails in that case: a run that judged nothing must not look green, and an
+    error here would keep all other tests from being collected.
+    """
     if not FILE.exists():
-        pytest.skip(
-            "the acceptance cases are not beside this checkout (shared/cases)",
-            allow_module_level=True,
-        )
+        empty = ModuleType("bug_models")
+        for name in ("INT8", "EXPORT_FAILS", "STATEFUL", "MUTATES_INPUT"):
+            setattr(empty, name, set())
+        empty.CASES, empty.DYNAMIC = {}, {}  # type: ignore[attr-defined]
+        return empty
     spec = importlib.util.spec_from_file_location("bug_models", FILE)
     if spec is None or spec.loader is None:
         raise ImportError(FILE)

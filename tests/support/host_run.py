@@ -47,7 +47,9 @@ class HostModule:
             elif binding.source == "input":
                 answers.append(inputs[binding.index or 0])
             else:
-                answers.append(arrays[binding.index or 0])
+                array = arrays[binding.index or 0]
+                unsigned = binding.spec is not None and binding.spec.dtype == "uint8"
+                answers.append(array.view(np.uint8) if unsigned else array)  # as the runner does
         return answers
 
 

@@ -24,10 +24,23 @@ __all__ = ["command"]
 @click.command("explain")
 @source_options
 @click.option("--all", "everything", is_flag=True, help="Also the operations that go to TOSA.")
+@click.option(
+    "--emit-tosa",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the model as a serialized TOSA file (needs tosa-tools).",
+)
 @output_options
-def command(*, output: Output, everything: bool, source: SourceOptions, trust_model: bool) -> None:
+def command(
+    *,
+    output: Output,
+    everything: bool,
+    emit_tosa: Path | None,
+    source: SourceOptions,
+    trust_model: bool,
+) -> None:
     """Show what becomes of every operation of MODEL, without compiling it."""
-    from edgectl.lowering import explain
+    from edgectl.lowering import explain, lower
+    from edgectl.lowering.tosa_file import write_tosa
 
     model = load_model(output, source, trust_model=trust_model)
     with output.step("look at every operation"):
@@ -61,3 +74,6 @@ def command(*, output: Output, everything: bool, source: SourceOptions, trust_mo
             cause=first.reason,
             next_step="Replace it in the model by operations that are listed as TOSA.",
         )
+    if emit_tosa is not None:
+        with output.step(f"write {emit_tosa}"):
+            write_tosa(lower(model, strict_tosa=True), emit_tosa)

@@ -1,13 +1,15 @@
 """From the torch dialect to what IREE is handed, in the order in which ways are tried.
 
 ``tosa``    everything in TOSA;
-``mixed``   TOSA for what it can say, linalg for the operations that it cannot, in one module;
-``torch``   the whole module in the torch dialect, which IREE lowers to linalg itself;
-``linalg`` / ``stablehlo``  torch-mlir's own lowering of the whole module.
+``linalg``  the whole module in linalg, by torch-mlir, which names what it cannot lower;
+``torch``   the whole module in the torch dialect: for sorting, scans and scatters, whose
+            intermediate dialect (``tm_tensor``) only IREE's own torch pipeline goes around;
+``stablehlo``  when it is asked for.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from torch import fx
@@ -17,6 +19,7 @@ from edgectl.lowering.importer import (
     TO_STABLEHLO,
     TO_TORCH_BACKEND,
     TO_TOSA,
+    ConversionFailure,
     import_graph,
     run_pipeline,
 )
@@ -58,9 +61,21 @@ def convert(module: fx.GraphModule, dialect: Dialect, *, function: str, optimize
             round_fast(imported)
     elif dialect is Dialect.LINALG:
         run_pipeline(imported, TO_LINALG)
+        _without_tensor_dialect(imported)
     elif dialect is Dialect.STABLEHLO:
         run_pipeline(imported, TO_STABLEHLO)
     return imported
+
+
+def _without_tensor_dialect(module: Any) -> None:
+    text = module.operation.get_asm(large_elements_limit=1, large_resource_limit=1)
+    found = sorted(set(re.findall(r"tm_tensor\.\w+", text)))
+    if found:
+        raise ConversionFailure(
+            operators=tuple(("", name) for name in found),
+            words="IREE does not take this dialect",
+            retry_as_torch=True,
+        )
 
 
 def _integer_operators(module: fx.GraphModule) -> bool:

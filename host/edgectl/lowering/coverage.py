@@ -34,7 +34,10 @@ _MOVES = {
 
 
 def coverage_of(
-    module: fx.GraphModule, dialect: Dialect, refused: dict[tuple[str, str], str]
+    module: fx.GraphModule,
+    dialect: Dialect,
+    refused: dict[tuple[str, str], str],
+    hopeless: frozenset[tuple[str, str]] = frozenset(),
 ) -> Coverage:
     """The verdicts, in program order.
 
@@ -42,24 +45,29 @@ def coverage_of(
         module: the legalised graph.
         dialect: what the module ended in.
         refused: (module path, torch-dialect operator) -> why TOSA did not take it.
+        hopeless: those of them that no dialect takes.
     """
     verdicts = []
     for node in module.graph.nodes:
         if node.op != "call_function":
             continue
-        verdicts.append(_verdict(node, dialect, refused))
+        verdicts.append(_verdict(node, dialect, refused, hopeless))
     return Coverage(operators=tuple(verdicts))
 
 
 def _verdict(
-    node: fx.Node, dialect: Dialect, refused: dict[tuple[str, str], str]
+    node: fx.Node,
+    dialect: Dialect,
+    refused: dict[tuple[str, str], str],
+    hopeless: frozenset[tuple[str, str]],
 ) -> OperatorVerdict:
     path, name = module_path(node), _name(node)
     short = name.split(".")[1] if name.count(".") > 1 else name.rsplit(".", 1)[-1]
-    reason = refused.get((path, f"torch.{name}")) or refused.get(
-        (path, f"torch.{name.removesuffix('.default')}"), ""
-    )
-    if dialect is Dialect.TOSA:
+    keys = [(path, f"torch.{name}"), (path, f"torch.{name.removesuffix('.default')}")]
+    reason = next((refused[key] for key in keys if key in refused), "")
+    if any(key in hopeless for key in keys):
+        where = Where.REFUSED
+    elif dialect is Dialect.TOSA:
         where = Where.FOLDED if short in _MOVES else Where.TOSA
     else:
         where = Where.FALLBACK

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._decomp import get_decompositions
 
 __all__ = ["decomposition_table"]
 
@@ -22,6 +23,7 @@ Tensor = torch.Tensor
 def decomposition_table() -> Any:
     """torch.export's own table with ours on top."""
     table = torch.export.default_decompositions()
+    table.update(get_decompositions(_STOCK))  # type: ignore[no-untyped-call]
     for target, function in _OURS.items():
         table[target] = function
     for target in KEPT:
@@ -212,12 +214,66 @@ def median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
 
 
+def power_number(x: Tensor, n: float) -> Tensor:
+    """Small whole powers by multiplication, roots as roots (see legalisation/powers.py)."""
+    if not isinstance(n, int | float):
+        return NotImplemented
+    if n == int(n) and abs(n) <= 8:
+        if n == 0:
+            return torch.ones_like(x)
+        if not x.dtype.is_floating_point and (n < 0 or isinstance(n, float)):
+            return NotImplemented  # type: ignore[no-any-return]
+        base, result, left = x, None, abs(int(n))
+        while left:
+            if left & 1:
+                result = base if result is None else result * base
+            left >>= 1
+            base = base * base if left else base
+        if result is None:
+            return NotImplemented  # type: ignore[no-any-return]
+        if n == 1:
+            return result.clone()
+        return result if n > 0 else torch.reciprocal(result)
+    if not x.dtype.is_floating_point:
+        return NotImplemented  # type: ignore[no-any-return]
+    if n == 0.5:
+        return torch.sqrt(x)
+    if n == -0.5:
+        return torch.rsqrt(x)
+    return NotImplemented  # type: ignore[no-any-return]
+
+
+def batch_statistics(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """BatchNorm that normalises by this batch and moves its running statistics."""
+    if not training:
+        return NotImplemented  # type: ignore[no-any-return]
+    axes = [0, *range(2, x.dim())]
+    count = x.numel() // x.shape[1]
+    y, mean, rstd = instance_norm(x, weight, bias, True, momentum, eps)
+    centred = x - x.mean(axes, keepdim=True)
+    spread = (centred * centred).sum(axes) * (1.0 / max(count - 1, 1))
+    moved = running_mean * (1 - momentum) + mean * momentum
+    widened = running_var * (1 - momentum) + spread * momentum
+    return y, mean, rstd, moved, widened
+
+
 # Legalised later (legalisation/resizing.py).
 KEPT = (
     aten.upsample_linear1d.vec,
     aten.upsample_bilinear2d.vec,
     aten.upsample_trilinear3d.vec,
     aten.upsample_bicubic2d.vec,
+    aten._upsample_bilinear2d_aa.vec,  # noqa: SLF001
+    aten._upsample_bicubic2d_aa.vec,  # noqa: SLF001
     aten.upsample_nearest1d.vec,
     aten.upsample_nearest2d.vec,
     aten.upsample_nearest3d.vec,
@@ -228,6 +284,9 @@ KEPT = (
     aten._adaptive_avg_pool3d.default,  # noqa: SLF001
     aten.adaptive_avg_pool1d.default,
 )
+
+# torch has these decompositions but does not apply them by itself.
+_STOCK = [aten.grid_sampler_2d, aten.logaddexp, aten.xlogy, aten.special_xlog1py]
 
 _OURS: dict[Any, Callable[..., Any]] = {
     aten.native_layer_norm.default: layer_norm,
@@ -243,4 +302,6 @@ _OURS: dict[Any, Callable[..., Any]] = {
     aten.hypot.default: hypot,
     aten._cdist_forward.default: distances,  # noqa: SLF001
     aten.median.dim: median,
+    aten.pow.Tensor_Scalar: power_number,
+    aten._native_batch_norm_legit_functional.default: batch_statistics,  # noqa: SLF001
 }

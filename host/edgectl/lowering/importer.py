@@ -44,6 +44,8 @@ class ConversionFailure(Exception):  # noqa: N818 - a result that travels as an 
 
     operators: tuple[tuple[str, str], ...]
     words: str
+    reason: str = ""
+    retry_as_torch: bool = False  # IREE's own torch pipeline knows what to do with them
 
 
 def module_path(node: fx.Node) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from typing import Any
 
 import torch
 from torch import fx
@@ -16,7 +17,7 @@ from edgectl.lowering.coverage import coverage_of
 from edgectl.lowering.decompositions import decomposition_table
 from edgectl.lowering.folding import fold_constants
 from edgectl.lowering.functional import FunctionalGraph, functional_graph
-from edgectl.lowering.importer import ConversionFailure, bytecode
+from edgectl.lowering.importer import ConversionFailure, bytecode, module_path
 from edgectl.lowering.legalisation import legalise
 from edgectl.records import Coverage, Dialect, ExampleCall, ExportedModel, LoweredModule
 from edgectl.settings import load_settings
@@ -25,6 +26,7 @@ from edgectl_runner.contract import EntryPoint, OutputBinding
 __all__ = ["explain", "lower"]
 
 _FUNCTION = "main"
+Operator = tuple[str, str]  # module path, operator in the torch dialect
 
 
 def lower(
@@ -39,8 +41,8 @@ def lower(
 
     Args:
         model: from `edgectl.sources` or `edgectl.quantization`.
-        dialect: ``tosa``, ``linalg``, ``stablehlo``, ``torch``, or ``auto`` (TOSA first, then the
-            torch dialect for what TOSA cannot say).
+        dialect: ``tosa``, ``linalg``, ``stablehlo``, ``torch``, or ``auto`` (TOSA first, then
+            linalg or the torch dialect for a model that TOSA cannot say).
         strict_tosa: refuse any fallback.
         optimize: run our passes on the TOSA module.
         exact_rounding: requantize as TOSA's ``rescale`` does, bit for bit, instead of the faster
@@ -52,28 +54,22 @@ def lower(
     if model.imported is not None:
         return _already_lowered(model)
     model, graph = prepare(model, exact_rounding=exact_rounding)
-    wanted = _wanted(dialect, strict_tosa=strict_tosa)
-    refused: dict[tuple[str, str], str] = {}
-    for attempt in wanted:
-        try:
-            _refuse_by_rule(graph.module, attempt)
-            module = convert(graph.module, attempt, function=_FUNCTION, optimize=optimize)
-        except ConversionFailure as failure:
-            refused.update(dict.fromkeys(failure.operators, f"no lowering to {attempt}"))
-            if attempt is wanted[-1]:
-                raise _unsupported(failure, attempt, strict_tosa=strict_tosa) from failure
-            continue
-        coverage = coverage_of(graph.module, attempt, refused)
-        return LoweredModule(
-            model=model,
-            dialect=attempt,
-            bytecode=bytecode(module),
-            entry_points=(graph.entry_point,),
-            initial_states=graph.initial_states,
-            coverage=coverage,
-            notes=_fallback_notes(attempt, refused),
+    refused: dict[Operator, str] = {}
+    try:
+        done, module = _first_that_works(
+            graph.module, _wanted(dialect, strict_tosa=strict_tosa), refused, optimize=optimize
         )
-    raise UnsupportedModelError(f"There is no dialect {dialect!r}.")
+    except ConversionFailure as failure:
+        raise _unsupported(failure, dialect, strict_tosa=strict_tosa) from failure
+    return LoweredModule(
+        model=model,
+        dialect=done,
+        bytecode=bytecode(module),
+        entry_points=(graph.entry_point,),
+        initial_states=graph.initial_states,
+        coverage=coverage_of(graph.module, done, refused),
+        notes=_fallback_notes(done, refused),
+    )
 
 
 def explain(model: ExportedModel) -> Coverage:
@@ -81,14 +77,30 @@ def explain(model: ExportedModel) -> Coverage:
     if model.imported is not None:
         return Coverage(operators=())
     _, graph = prepare(model)
-    refused: dict[tuple[str, str], str] = {}
+    refused: dict[Operator, str] = {}
+    wanted = _wanted("auto", strict_tosa=False)
     try:
-        _refuse_by_rule(graph.module, Dialect.TOSA)
-        convert(graph.module, Dialect.TOSA, function=_FUNCTION, optimize=False)
+        done, _ = _first_that_works(graph.module, wanted, refused, optimize=False)
     except ConversionFailure as failure:
-        refused = dict.fromkeys(failure.operators, "no lowering to tosa")
-        return coverage_of(graph.module, Dialect.TORCH, refused)
-    return coverage_of(graph.module, Dialect.TOSA, {})
+        hopeless = frozenset(failure.operators)
+        return coverage_of(graph.module, wanted[-1], refused, hopeless)
+    return coverage_of(graph.module, done, refused)
+
+
+def _first_that_works(
+    graph: fx.GraphModule, wanted: list[Dialect], refused: dict[Operator, str], *, optimize: bool
+) -> tuple[Dialect, Any]:
+    """The first dialect that takes the whole graph; ``refused`` gains why those before did not."""
+    for attempt in wanted:
+        try:
+            _refuse_by_rule(graph, attempt)
+            return attempt, convert(graph, attempt, function=_FUNCTION, optimize=optimize)
+        except ConversionFailure as failure:
+            for operator in failure.operators:
+                refused.setdefault(operator, failure.reason or f"no lowering to {attempt}")
+            if attempt is wanted[-1] or (attempt is Dialect.LINALG and not failure.retry_as_torch):
+                raise
+    raise UnsupportedModelError("There is no dialect left to try.")
 
 
 def prepare(
@@ -132,30 +144,43 @@ def _with_mutations(model: ExportedModel, entry: EntryPoint) -> ExportedModel:
 
 def _wanted(dialect: str, *, strict_tosa: bool) -> list[Dialect]:
     if dialect == "auto":
-        return [Dialect.TOSA] if strict_tosa else [Dialect.TOSA, Dialect.TORCH, Dialect.LINALG]
+        return [Dialect.TOSA] if strict_tosa else [Dialect.TOSA, Dialect.LINALG, Dialect.TORCH]
     return [Dialect(dialect)]
 
 
 def _refuse_by_rule(module: fx.GraphModule, dialect: Dialect) -> None:
-    """What torch-mlir would lower without a word, and wrongly."""
-    if dialect is not Dialect.TOSA:
-        return
+    """What the compilers would take without a word and get wrong, or choke on."""
+    ends = {n for n in module.graph.nodes if n.op == "placeholder"}
+    for node in module.graph.nodes:
+        if node.op == "output":
+            ends.update(node.all_input_nodes)
     for node in module.graph.nodes:
         leaves = pytree.tree_leaves(node.meta.get("val"))
         kinds = {v.dtype for v in leaves if isinstance(v, torch.Tensor)}
-        if torch.uint8 in kinds and not (node.op == "placeholder" and _only_widened(node)):
+        name = (module_path(node), f"torch.{node.target}")
+        if torch.float64 in kinds and node in ends:
+            raise UnsupportedModelError(
+                f"The model takes or returns float64 ({node.name}).",
+                cause="IREE computes in float32 and would return other bytes than announced.",
+                next_step="Convert the model by .float(), and such tensors by .to(torch.float32).",
+            )
+        if any(kind.is_complex for kind in kinds):
+            raise UnsupportedModelError(
+                f"The model computes with complex numbers: {node.target} in "
+                f"{name[0] or 'the model itself'}.",
+                cause="Neither TOSA nor this compiler has complex numbers.",
+                next_step="Compute with the real and the imaginary part as two tensors (a rotary "
+                "embedding by cos and sin, a spectrum by a convolution with a Fourier basis).",
+            )
+        origin = str(node.meta.get("original_aten", ""))
+        if dialect is Dialect.TOSA and origin.startswith("aten.grid_sampler"):
             raise ConversionFailure(
-                operators=(("", f"torch.{node.target}"),),
-                words="TOSA has no unsigned arithmetic: a uint8 value is computed with",
+                operators=(name,), words=origin, reason="IREE cannot compile its gathers from TOSA"
             )
 
 
-def _only_widened(node: fx.Node) -> bool:
-    return all(str(user.target) == "aten._to_copy.default" for user in node.users)
-
-
 def _unsupported(
-    failure: ConversionFailure, dialect: Dialect, *, strict_tosa: bool
+    failure: ConversionFailure, dialect: str, *, strict_tosa: bool
 ) -> UnsupportedModelError:
     log = load_settings().log_dir / "lowering.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -165,16 +190,18 @@ def _unsupported(
         for path, operator in failure.operators
     ]
     return UnsupportedModelError(
-        f"The model has operations that cannot be lowered to {dialect}: "
+        "The model has operations that cannot be lowered"
+        f"{'' if dialect == 'auto' else f' to {dialect}'}: "
         f"{'; '.join(places[:5]) or 'see the log'}.",
         cause="torch-mlir has no lowering for them in this form."
         if not strict_tosa
         else "TOSA cannot say them, and --strict-tosa forbids another dialect.",
-        next_step=f"Replace them in the model, or try --dialect auto; details are in {log}.",
+        next_step="Replace them in the model by operations that `edgectl explain MODEL --all` "
+        f"lists as tosa; details are in {log}.",
     )
 
 
-def _fallback_notes(dialect: Dialect, refused: dict[tuple[str, str], str]) -> tuple[str, ...]:
+def _fallback_notes(dialect: Dialect, refused: dict[Operator, str]) -> tuple[str, ...]:
     if dialect is Dialect.TOSA or not refused:
         return ()
     names = ", ".join(sorted({operator.removeprefix("torch.") for _, operator in refused})[:8])

@@ -2,16 +2,18 @@
 
 torch-mlir carries Python's floats as float64 constants and casts them down; a few lowerings
 compute in float64 in between. The model's own tensors are float32, so float32 in between loses
-nothing that PyTorch had. A cast between int64 and float goes through int32, which holds every
-index and count that a tensor on a Pi can have; values beyond 2^31 in an int64 *input* that is
-cast to float would not survive, so inputs are left to the caller to range (documented).
+nothing that PyTorch had (a model whose own inputs or outputs are float64 does not come here).
+A cast between int64 and float goes in parts that int32 holds (see `wide_integers`).
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
+
+from edgectl.lowering.wide_integers import cast_in_parts, widen_sums
 
 __all__ = ["narrow_types"]
 
@@ -22,14 +24,15 @@ def narrow_types(module: Any) -> int:
 
     with module.context, ir.Location.unknown():
         f32, f64 = ir.F32Type.get(), ir.F64Type.get()
-        i32, i64 = ir.IntegerType.get_signless(32), ir.IntegerType.get_signless(64)
         changed = 0
         for operation in list(_walk(module.operation)):
             changed += _narrow_f64(ir, operation, f32, f64)
+    changed += widen_sums(module)
+    with module.context, ir.Location.unknown():
         for operation in list(_walk(module.operation)):
             if operation.name == "tosa.cast":
-                changed += _split_cast(ir, operation, i32, i64)
-        return changed
+                changed += cast_in_parts(operation)
+    return changed
 
 
 def _walk(operation: Any) -> Any:
@@ -47,7 +50,10 @@ def _narrow_f64(ir: Any, operation: Any, f32: Any, f64: Any) -> int:
         attribute = operation.attributes[key]
         if isinstance(attribute.type, ir.ShapedType) and attribute.type.element_type == f64:
             kind = ir.RankedTensorType.get(attribute.type.shape, f32)
-            if attribute.is_splat:
+            if not isinstance(attribute, ir.DenseElementsAttr):  # a resource: the weights
+                array = _resource_array(ir, operation, key)
+                new = ir.DenseElementsAttr.get(np.ascontiguousarray(array.astype(np.float32)))
+            elif attribute.is_splat:
                 value = ir.FloatAttr(attribute.get_splat_value()).value
                 new = ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get(f32, _clip(value)))
             else:
@@ -69,19 +75,13 @@ def _clip(value: float) -> float:
     return value if not np.isfinite(value) else min(max(value, -limit), limit)
 
 
-def _split_cast(ir: Any, operation: Any, i32: Any, i64: Any) -> int:
-    source, result = operation.operands[0], operation.results[0]
-    if not isinstance(source.type, ir.RankedTensorType):
-        return 0
-    before, after = source.type.element_type, result.type.element_type
-    floats = (ir.F32Type, ir.F16Type, ir.BF16Type)
-    if not (
-        (before == i64 and isinstance(after, floats))
-        or (after == i64 and isinstance(before, floats))
-    ):
-        return 0
-    middle = ir.RankedTensorType.get(result.type.shape, i32)
-    with ir.InsertionPoint(operation), operation.location:
-        first = ir.Operation.create("tosa.cast", results=[middle], operands=[source])
-    operation.operands[0] = first.results[0]
-    return 1
+def _resource_array(ir: Any, operation: Any, key: str) -> np.ndarray[Any, Any]:
+    """The values of a ``dense_resource`` of float64, which the bindings show only in print."""
+    shape = list(operation.attributes[key].type.shape)
+    with operation.location:
+        alone = ir.Module.create()
+        with ir.InsertionPoint(alone.body):
+            operation.clone()
+    found = re.findall(r'"0x([0-9A-Fa-f]+)"', alone.operation.get_asm(enable_debug_info=False))
+    data = bytes.fromhex(found[0])[4:]  # the first word is the alignment
+    return np.frombuffer(data, np.float64).reshape(shape)

@@ -13,7 +13,7 @@ from edgectl.codegen import compile_module, load_target_or_fail
 from edgectl.errors import EdgectlError, UnsupportedModelError
 from edgectl.lowering import lower
 from edgectl.settings import load_settings
-from support.cases import bug_models
+from support.cases import FILE, bug_models
 from support.exported import export
 from support.golden_on_device import DeviceCheck, check_on_device
 
@@ -42,6 +42,10 @@ def checked(virtual_pi, tmp_path_factory) -> dict[str, DeviceCheck]:
         except EdgectlError as error:
             refused[name] = DeviceCheck(error=f"{type(error).__name__}: {error}")
     return {**check_on_device(virtual_pi.home, bundles), **refused}
+
+
+def test_the_cases_are_here():
+    assert MODELS.CASES, f"{FILE} is not beside this checkout: nothing was judged"
 
 
 @pytest.mark.parametrize("name", RUN)

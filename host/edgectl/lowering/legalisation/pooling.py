@@ -30,6 +30,8 @@ def rewrite_pools(module: fx.GraphModule) -> int:
             count += _max_pool(module, node)
         elif node.target is aten.avg_pool2d.default:
             count += _avg_pool(node)
+        elif node.target is aten.adaptive_max_pool2d.default:
+            count += _adaptive_max_pool(module, node)
     return count
 
 
@@ -43,20 +45,60 @@ def _avg_pool(node: fx.Node) -> int:
     x, kernel, stride, padding, ceil_mode, count_padding, divisor = arguments
     if divisor is None:
         return 0
-    k = _pair(kernel)
-    plain = emit(
-        node,
-        aten.avg_pool2d.default,
-        x,
-        k,
-        _pair(stride or k),
-        _pair(padding or 0),
-        bool(ceil_mode),
-        True,
-    )
     del count_padding  # a given divisor divides whatever was summed
+    k, p = _pair(kernel), _pair(padding or 0)
+    s = _pair(stride or k)
+    sizes, outs = x.meta["val"].shape[-2:], node.meta["val"].shape[-2:]
+    after = [
+        max((out - 1) * st + kk - size - pp, 0) if ceil_mode else pp
+        for out, st, kk, size, pp in zip(outs, s, k, sizes, p, strict=True)
+    ]
+    if any(p) or any(after):  # with zeros of our own every window is whole
+        x = emit(node, aten.constant_pad_nd.default, x, [p[1], after[1], p[0], after[0]], 0.0)
+    plain = emit(node, aten.avg_pool2d.default, x, k, s)
     replace(node, emit(node, aten.mul.Tensor, plain, math.prod(k) / divisor))
     return 1
+
+
+def _adaptive_max_pool(module: fx.GraphModule, node: fx.Node) -> int:
+    """Every bin gathered to the size of the largest one (its last element again and again)."""
+    x: Any = node.args[0]
+    shape, outs = x.meta["val"].shape, node.meta["val"][0].shape[-2:]
+    if not all(isinstance(size, int) for size in shape):
+        return 0
+    rows, columns = (_bins(n, out) for n, out in zip(shape[-2:], outs, strict=True))
+    places = rows[:, None, :, None] * shape[-1] + columns[None, :, None, :]
+    places = places.reshape(len(rows) * len(columns), -1)
+    lead = list(shape[:-2])
+    flat = emit(node, aten.view.default, x, [*lead, shape[-2] * shape[-1]])
+    index = new_constant(module, f"{node.name}_bins", places.reshape(-1), node)
+    picked = emit(node, aten.index_select.default, flat, len(lead), index)
+    bins = emit(node, aten.view.default, picked, [*lead, *places.shape])
+    users = {u.args[1]: u for u in node.users if u.target is operator.getitem}
+    whole = [*lead, *outs]
+    if 0 in users:
+        values = emit(node, aten.amax.default, bins, [-1])
+        users[0].replace_all_uses_with(emit(node, aten.view.default, values, whole))
+    if 1 in users:
+        best = emit(node, aten.argmax.default, bins, -1, True)
+        order = new_constant(module, f"{node.name}_order", torch.arange(places.shape[1]), node)
+        table = new_constant(module, f"{node.name}_table", places, node)
+        hit = emit(node, aten.eq.Tensor, best, order)
+        zero = new_constant(module, f"{node.name}_zero", torch.zeros_like(places), node)
+        index = emit(
+            node, aten.sum.dim_IntList, emit(node, aten.where.self, hit, table, zero), [-1]
+        )
+        users[1].replace_all_uses_with(emit(node, aten.view.default, index, whole))
+    return 1
+
+
+def _bins(n: int, out: int) -> torch.Tensor:
+    """Row ``i`` holds the places that adaptive pooling puts into bin ``i``."""
+    starts = [i * n // out for i in range(out)]
+    ends = [-(-(i + 1) * n // out) for i in range(out)]
+    most = max(e - s for s, e in zip(starts, ends, strict=True))
+    rows = [[min(s + j, e - 1) for j in range(most)] for s, e in zip(starts, ends, strict=True)]
+    return torch.tensor(rows)
 
 
 def _max_pool(module: fx.GraphModule, node: fx.Node) -> int:

@@ -68,6 +68,18 @@ def _cubic(n: int, out: int, corners: bool, factor: float | None) -> torch.Tenso
     return _axis_matrix(n, resize)
 
 
+def _antialiased(operator: Any) -> Callable[[int, int, bool, float | None], torch.Tensor]:
+    def kernel(n: int, out: int, corners: bool, factor: float | None) -> torch.Tensor:
+        def resize(units: torch.Tensor) -> torch.Tensor:
+            tall = units.reshape(n, 1, n, 1).expand(n, 1, n, 4).contiguous()
+            wide: torch.Tensor = operator(tall, [out, 4], corners, factor, None)
+            return wide[..., 0]
+
+        return _axis_matrix(n, resize)
+
+    return kernel
+
+
 def _average(n: int, out: int) -> torch.Tensor:
     return _axis_matrix(n, lambda u: F.adaptive_avg_pool1d(u, out))
 
@@ -172,6 +184,11 @@ _RULES: dict[Any, Callable[[fx.GraphModule, fx.Node, fx.Node], fx.Node]] = {
     aten.upsample_bilinear2d.vec: _resize(2, _linear),
     aten.upsample_trilinear3d.vec: _resize(3, _linear),
     aten.upsample_bicubic2d.vec: _resize(2, _cubic),
+    aten._upsample_bilinear2d_aa.vec: _resize(  # noqa: SLF001
+        2,
+        _antialiased(aten._upsample_bilinear2d_aa.default),  # noqa: SLF001
+    ),
+    aten._upsample_bicubic2d_aa.vec: _resize(2, _antialiased(aten._upsample_bicubic2d_aa.default)),  # noqa: SLF001
     aten.upsample_nearest1d.vec: _nearest(1, exact=False),
     aten.upsample_nearest2d.vec: _nearest(2, exact=False),
     aten.upsample_nearest3d.vec: _nearest(3, exact=False),
