@@ -22,7 +22,9 @@ from edgectl_runner.contract import to_document
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgectl.benchmarking import BenchmarkReport, BenchOptions, Run
+    from edgectl.benchmarking import BenchmarkReport, BenchOptions
+    from edgectl.records import Bundle
+    from edgectl.reports import LayerCost
 
 __all__ = ["command"]
 
@@ -31,6 +33,18 @@ __all__ = ["command"]
 @build_options
 @device_option
 @bench_options
+@click.option(
+    "--report",
+    "report_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write a page (.html), Markdown (.md) or a table (.csv).",
+)
+@click.option(
+    "--profile",
+    "profile_file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Layers for the report, from `edgectl profile --json`.",
+)
 @click.option("--require-valid", is_flag=True, help="Exit code 7 if any run is invalid.")
 @output_options
 def command(
@@ -40,17 +54,23 @@ def command(
     accept_new_host_key: bool,
     ssh_timeout_s: float,
     bench: BenchOptions,
+    report_file: Path | None,
+    profile_file: Path | None,
     require_valid: bool,
     **options: Any,
-) -> None:
+) -> int:
     """Time MODEL on a device by the rules of MLPerf Inference.
 
     MODEL is a model file, a bundle (.edgectl), or a Python factory. Its outputs are compared with
     PyTorch before and after each timing: no figures for a wrong output. A run during which the
     board was throttled, hot, or busy with other work is marked invalid and says why.
     """
-    from edgectl.benchmarking import benchmark, open_session
+    from edgectl.benchmarking import benchmark, keep, open_session
+    from edgectl.reports import check_form, layers_of_profile
 
+    if report_file is not None:
+        check_form(report_file)
+    layers = layers_of_profile(profile_file) if profile_file is not None else ()
     settings = load_settings()
     options["target"] = target_of(options["target"], device)
     with (
@@ -66,18 +86,41 @@ def command(
         bundle = bundle_of(Path(folder), output, options)
         session = open_session(remote, (bundle,), settings=settings, hooks=hooks_of(output))
         report = benchmark(session, bundle, bench, command=("edgectl", *sys.argv[1:]))
+        keep(report, settings)
+        if report_file is not None:
+            _write(report, bundle, layers, report_file)
     output.result(to_document(report), lambda console: print_benchmark(console, report))
     bad = [run for run in report.runs if not run.valid]
     if require_valid and bad:
+        # With --json the document already says why, and a second one may not follow.
+        if output.as_json:
+            return DeviceError.exit_code
         raise DeviceError(
             f"{len(bad)} of {len(report.runs)} runs are invalid: {bad[0].invalid[0]}.",
             next_step="Cool the board, stop what else runs on it, and run the command again.",
         )
+    return 0
+
+
+def _write(
+    report: BenchmarkReport, bundle: Bundle, layers: tuple[LayerCost, ...], path: Path
+) -> None:
+    from edgectl.reports import ReportData, coverage_of, quantization_of, write_report
+
+    data = ReportData(
+        benchmark=report,
+        layers=layers,
+        quantization=quantization_of(bundle),
+        coverage=coverage_of(bundle),
+    )
+    write_report(data, path)
 
 
 def print_benchmark(console: Console, report: BenchmarkReport) -> None:
     """A row for each run; why a run is invalid below."""
     from rich.table import Column, Table
+
+    from edgectl.reports.words import metric_text
 
     emulated = " (EMULATED: no figure is a Pi's)" if report.emulated else ""
     right = ("threads", "batch", "queries", "result", "p50 ms", "p90 ms", "p99 ms", "samples/s")
@@ -105,12 +148,3 @@ def print_benchmark(console: Console, report: BenchmarkReport) -> None:
             console.print(f"run {number} is invalid: {reason}", highlight=False)
     for note in sorted({note for run in report.runs for note in run.notes}):
         console.print(f"note: {note}", highlight=False)
-
-
-def metric_text(run: Run) -> str:
-    """The figure a scenario is judged by, or how many queries it lacks."""
-    if run.metric.value is None:
-        needed = {q.percentile: q.needed_queries for q in run.quantiles}
-        percentile = float(run.metric.name.split("th ")[0])
-        return f"needs {needed[percentile]} queries"
-    return f"{run.metric.value:.2f} {run.metric.unit}"

@@ -56,7 +56,13 @@ def _percent(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 @click.option("--build", default="", metavar="OPTIONS", help="Options of `compile`, for both.")
 @click.option("--build-a", default="", metavar="OPTIONS", help="The same for A alone.")
 @click.option("--build-b", default="", metavar="OPTIONS", help='For B alone, as "--quantize fp16".')
-@click.option("--rounds", type=click.IntRange(min=1), default=10, show_default=True)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=16,
+    show_default=True,
+    help="Runs of each; with 16, one spoilt round cannot hide a difference.",
+)
 @click.option(
     "--queries", type=click.IntRange(min=1), default=16, show_default=True, help="In each round."
 )

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("explain", "Show what becomes of every operation of a model."),
     "bench": ("bench", "Time a model on a device by the rules of MLPerf."),
     "compare": ("compare", "Tell whether one model or bundle is slower than another."),
+    "report": ("report", "Make pages and tables of benchmarks, also over time."),
     "profile": ("profile", "Show where the time goes on a device, by layer."),
     "tune": ("tune", "Look for the compile choices that make a model quickest."),
     "estimate": ("estimate", "Model what a model costs on a Pi, without any Pi."),
