@@ -7,11 +7,11 @@ deploy  Bundle -> device -> Deployment
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from edgectl.errors import DeviceError, OutputMismatchError
 from edgectl.records import Bundle, CompiledModule, ExportedModel, LoweredModule, QuantizedModel
@@ -26,16 +26,22 @@ if TYPE_CHECKING:
 __all__ = [
     "BuildOptions",
     "Deployment",
+    "DeploymentPlan",
     "Hooks",
     "QuantizeOptions",
+    "Sending",
     "SourceOptions",
     "Timing",
     "build",
     "deploy",
     "load_source",
     "mismatch",
+    "plan_deployment",
     "quantize_model",
 ]
+
+
+Result = TypeVar("Result")
 
 
 def _no_step(text: str) -> AbstractContextManager[None]:
@@ -129,6 +135,33 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sending:
+    """How a bundle travels: no faster than ``bytes_per_s``; an older one only if that is allowed.
+
+    ``reconnect`` opens the device again after a broken connection; without it the first break
+    ends the deployment (and the next one goes on where it stopped).
+    """
+
+    bytes_per_s: float | None = None
+    allow_downgrade: bool = False
+    reconnect: Callable[[], Device] | None = None
+    notify: Callable[[str], None] = print
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentPlan:
+    """What a deployment would do to a device; ``files`` are written there on the way."""
+
+    device: str
+    release: str | None
+    runtime_bytes: int
+    payload_bytes: int
+    files: tuple[str, ...]
+    already_installed: bool
+    already_current: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """A bundle on a device, and what its run there gave.
 
@@ -157,6 +190,7 @@ def build(
     from edgectl.bundle import write_bundle
     from edgectl.codegen import compile_module, load_target_or_fail
     from edgectl.lowering import lower
+    from edgectl.numbering import Numbering
 
     settings = settings or load_settings()
     hooks = hooks or Hooks()
@@ -188,10 +222,11 @@ def build(
             settings=settings,
         )
     if quantized is None:
-        return write_bundle(compiled, output), compiled
+        return write_bundle(compiled, output, sequence=Numbering(settings.state_dir)), compiled
     bundle = write_bundle(
         compiled,
         output,
+        sequence=Numbering(settings.state_dir),
         precision=quantized.recipe_name,
         limits=quantized.limits,
         quantized=quantized,
@@ -280,6 +315,7 @@ def deploy(
     device: Device,
     *,
     timing: Timing | None = None,
+    sending: Sending | None = None,
     settings: Settings | None = None,
     hooks: Hooks | None = None,
 ) -> Deployment:
@@ -288,58 +324,63 @@ def deploy(
     A deployment whose outputs are wrong is returned with ``report.latency`` unset; `mismatch`
     makes the error of it.
     """
-    from edgectl.codegen import load_target_or_fail
     from edgectl.device_accuracy import device_accuracy
-    from edgectl.doctor import preflight
-    from edgectl.remote.facts import gather_facts
     from edgectl.remote.install import prepare_device
     from edgectl.remote.push import push_bundle, run_release
-    from edgectl.remote.wheelhouse import SUPPORTED_PYTHONS
     from edgectl.signing import load_or_create_key
 
     settings = settings or load_settings()
     hooks = hooks or Hooks()
     timing = timing or Timing()
+    sending = sending or Sending()
     with hooks.step(f"look at {device.label}"):
-        facts = gather_facts(device)
-        size = sum(entry.size_bytes for entry in bundle.manifest.files.values())
-        preflight(
-            facts,
-            load_target_or_fail(bundle.manifest.target),
-            needed_bytes=size,
-            needed_inodes=len(bundle.manifest.files) + 64,
-        )
-    python = facts.usable_python(SUPPORTED_PYTHONS)
-    with hooks.step("prepare the runner"), hooks.transfer("runner") as progress:
-        handle = prepare_device(
-            device,
-            facts,
-            python=python.path if python is not None else "python3",
-            cache_dir=settings.cache_dir / "wheels",
-            progress=progress,
-        )
-    with hooks.step("push the bundle"), hooks.transfer(bundle.manifest.name) as progress:
-        key = load_or_create_key(settings.config_dir / "keys")
-        push = push_bundle(device, handle, bundle.path, key=key, progress=progress)
-    if push.healthy is False:
-        raise DeviceError(
-            f"The device took {bundle.manifest.name} on probation and went back: "
-            f"{push.reason or 'it did not prove healthy'}.",
-            cause="The new release did not load, or did not answer as PyTorch does, there.",
-            next_step=f"The release before it still runs; edgectl doctor {device.label}",
-        )
-    with hooks.step("check and time"), tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "out.npz"
-        request = RunRequest(
-            release=push.release,
-            warmup_iterations=timing.warmup_iterations,
-            iterations=timing.iterations,
-            min_seconds=timing.min_seconds,
-            threads=timing.threads,
-            cpu_affinity=timing.cpu_affinity,
-        )
-        report = run_release(device, handle, request, outputs=file)
-        outputs = file.read_bytes() if file.exists() else None
+        python = _usable_python(bundle, device)
+    with _connection(device, sending) as on_device:
+        with hooks.step("prepare the runner"), hooks.transfer("runner") as progress:
+            handle = on_device(
+                lambda device, watch: prepare_device(
+                    device,
+                    python=python,
+                    cache_dir=settings.cache_dir / "wheels",
+                    progress=watch,
+                    bytes_per_s=sending.bytes_per_s,
+                ),
+                progress,
+            )
+        with hooks.step("push the bundle"), hooks.transfer(bundle.manifest.name) as progress:
+            key = load_or_create_key(settings.config_dir / "keys")
+            push = on_device(
+                lambda device, watch: push_bundle(
+                    device,
+                    handle,
+                    bundle.path,
+                    key=key,
+                    progress=watch,
+                    bytes_per_s=sending.bytes_per_s,
+                    allow_downgrade=sending.allow_downgrade,
+                ),
+                progress,
+            )
+        if push.healthy is False:
+            raise DeviceError(
+                f"The device took {bundle.manifest.name} on probation and went back: "
+                f"{push.reason or 'it did not prove healthy'}.",
+                cause="The new release did not load, or did not answer as PyTorch does, there.",
+                next_step=f"The release before it still runs; edgectl doctor {device.label}",
+            )
+        with hooks.step("check and time"), tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "out.npz"
+            request = RunRequest(
+                release=push.release,
+                warmup_iterations=timing.warmup_iterations,
+                iterations=timing.iterations,
+                min_seconds=timing.min_seconds,
+                threads=timing.threads,
+                cpu_affinity=timing.cpu_affinity,
+            )
+            # Not tried again: a second run would be another measurement.
+            report = run_release(on_device.device, handle, request, outputs=file)
+            outputs = file.read_bytes() if file.exists() else None
     return Deployment(
         device=device.label,
         emulated=device.emulated or report.emulated,
@@ -350,6 +391,101 @@ def deploy(
         outputs=outputs,
         accuracy=device_accuracy(bundle, report, outputs),
     )
+
+
+def plan_deployment(
+    bundle: Bundle, device: Device, *, settings: Settings | None = None
+) -> DeploymentPlan:
+    """What `deploy` would send; nothing is changed on the device.
+
+    Raises:
+        EdgectlError: as `deploy` would before its first byte travels.
+    """
+    from edgectl.remote.install import plan_preparation
+    from edgectl.remote.push import plan_push
+    from edgectl.signing import load_or_create_key
+
+    settings = settings or load_settings()
+    python = _usable_python(bundle, device)
+    handle, runtime_bytes = plan_preparation(
+        device, python=python, cache_dir=settings.cache_dir / "wheels"
+    )
+    if handle is None:  # nobody there who could say what is missing: everything is
+        return DeploymentPlan(
+            device=device.label,
+            release=None,
+            runtime_bytes=runtime_bytes,
+            payload_bytes=sum(f.size_bytes for f in bundle.manifest.files.values()),
+            files=(),
+            already_installed=False,
+            already_current=False,
+        )
+    key = load_or_create_key(settings.config_dir / "keys")
+    plan = plan_push(device, handle, bundle.path, key=key)
+    return DeploymentPlan(
+        device=device.label,
+        release=plan.release,
+        runtime_bytes=runtime_bytes,
+        payload_bytes=plan.payload_bytes,
+        files=plan.files,
+        already_installed=plan.already_installed,
+        already_current=plan.already_current,
+    )
+
+
+def _usable_python(bundle: Bundle, device: Device) -> str:
+    """The device's interpreter, once everything that the deployment needs was found there."""
+    from edgectl.codegen import load_target_or_fail
+    from edgectl.doctor import preflight
+    from edgectl.remote.facts import gather_facts
+    from edgectl.remote.wheelhouse import SUPPORTED_PYTHONS
+
+    facts = gather_facts(device)
+    preflight(
+        facts,
+        load_target_or_fail(bundle.manifest.target),
+        needed_bytes=sum(entry.size_bytes for entry in bundle.manifest.files.values()),
+        needed_inodes=len(bundle.manifest.files) + 64,
+    )
+    python = facts.usable_python(SUPPORTED_PYTHONS)
+    return python.path if python is not None else "python3"
+
+
+@contextmanager
+def _connection(device: Device, sending: Sending) -> Iterator[_Connection]:
+    """The device's connection, replaced after breaks; a replacement is closed at the end."""
+    connection = _Connection(device, sending)
+    try:
+        yield connection
+    finally:
+        if connection.device is not device:
+            connection.device.close()
+
+
+class _Connection:
+    """What is open to the device at the moment."""
+
+    def __init__(self, device: Device, sending: Sending):
+        self.device = device
+        self._sending = sending
+
+    def __call__(
+        self, action: Callable[[Device, Progress], Result], progress: Progress | None
+    ) -> Result:
+        """``action`` on the device, over new connections if it breaks and may be opened again."""
+        from edgectl.remote.reconnecting import Watch, with_reconnects
+
+        reconnect, watch = self._sending.reconnect, Watch(progress)
+        if reconnect is None:
+            return action(self.device, watch)
+        result, self.device = with_reconnects(
+            self.device,
+            reconnect,
+            lambda device: action(device, watch),
+            watch=watch,
+            notify=self._sending.notify,
+        )
+        return result
 
 
 def mismatch(report: RunReport) -> OutputMismatchError | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from edgectl.settings import load_settings
 if TYPE_CHECKING:
     from edgectl.remote import Device
 
-__all__ = ["DEFAULT_TARGET", "EMULATOR", "connected", "target_of"]
+__all__ = ["DEFAULT_TARGET", "EMULATOR", "connected", "connector", "target_of"]
 
 EMULATOR = "emulator"
 DEFAULT_TARGET = "rpi4"
@@ -50,6 +50,28 @@ def connected(
 
     ``emulator`` starts the virtual Pi if it is not up; without a ``target`` it may be any board.
     """
+    device = connector(
+        name,
+        output,
+        accept_new_host_key=accept_new_host_key,
+        ssh_timeout_s=ssh_timeout_s,
+        target=target,
+    )()
+    try:
+        yield device
+    finally:
+        device.close()
+
+
+def connector(
+    name: str | None,
+    output: Output,
+    *,
+    accept_new_host_key: bool = False,
+    ssh_timeout_s: float = 15.0,
+    target: str | None = None,
+) -> Callable[[], Device]:
+    """What opens that device, as often as it is called (after a break, once more)."""
     from edgectl.inventory import resolve
     from edgectl.remote.ssh import connect
     from edgectl.remote.ssh_options import SshOptions
@@ -57,23 +79,18 @@ def connected(
     settings = load_settings()
     entry = resolve(name or settings.device, settings=settings)
     if entry.name == EMULATOR:
-        device = _emulator(output, target)
-    else:
-        interactive = sys.stdin.isatty() and sys.stderr.isatty() and not output.as_json
-        options = SshOptions(
-            accept_new_host_key=accept_new_host_key,
-            ask=_ask if interactive else None,
-            warn=lambda line: output.say(f"warning: {line}"),
-            connect_timeout_s=ssh_timeout_s,
-            banner_timeout_s=ssh_timeout_s,
-            auth_timeout_s=max(ssh_timeout_s, 30.0),
-            known_hosts_file=settings.config_dir / "known_hosts",
-        )
-        device = connect(entry.destination, options=options)
-    try:
-        yield device
-    finally:
-        device.close()
+        return lambda: _emulator(output, target)
+    interactive = sys.stdin.isatty() and sys.stderr.isatty() and not output.as_json
+    options = SshOptions(
+        accept_new_host_key=accept_new_host_key,
+        ask=_ask if interactive else None,
+        warn=lambda line: output.say(f"warning: {line}"),
+        connect_timeout_s=ssh_timeout_s,
+        banner_timeout_s=ssh_timeout_s,
+        auth_timeout_s=max(ssh_timeout_s, 30.0),
+        known_hosts_file=settings.config_dir / "known_hosts",
+    )
+    return lambda: connect(entry.destination, options=options)
 
 
 def _emulator(output: Output, target: str | None) -> Device:

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgectl.bundle import read_bundle
 from edgectl.cli.accuracy import print_quantization
-from edgectl.cli.building import build_from_options, hooks_of
-from edgectl.cli.connecting import connected, target_of
+from edgectl.cli.building import hooks_of
+from edgectl.cli.bundles import bundle_of
+from edgectl.cli.connecting import connector, target_of
 from edgectl.cli.console import Output
 from edgectl.cli.describe import spec_text
 from edgectl.cli.documents import DeploymentDocument
+from edgectl.cli.fleet import deploy_to_each, devices_of, sending_words, timing_words
 from edgectl.cli.options import build_options, device_option, output_options
 from edgectl.cli.running import print_report, timing_options
 from edgectl.device_accuracy import quantization_report
 from edgectl.errors import OutputMismatchError, UsageError
-from edgectl.pipeline import Deployment, Timing, deploy, mismatch
+from edgectl.pipeline import (
+    Deployment,
+    DeploymentPlan,
+    Sending,
+    Timing,
+    deploy,
+    mismatch,
+    plan_deployment,
+)
+from edgectl.remote.busy import check_free
 from edgectl.settings import load_settings
 from edgectl_runner.contract import to_document
 
@@ -47,6 +59,19 @@ __all__ = ["command"]
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="One class name per line, to print the best five.",
 )
+@click.option(
+    "--dry-run", is_flag=True, help="Say what would be sent; change nothing on the device."
+)
+@click.option(
+    "--bandwidth-limit",
+    "bytes_per_s",
+    type=click.FloatRange(min=1),
+    metavar="BYTES",
+    help="Send no faster than this many bytes a second.",
+)
+@click.option(
+    "--allow-older", is_flag=True, help="Take a bundle with a lower sequence number than before."
+)
 @output_options
 def command(
     *,
@@ -57,28 +82,62 @@ def command(
     timing: Timing,
     outputs: Path | None,
     labels: Path | None,
+    dry_run: bool,
+    bytes_per_s: float | None,
+    allow_older: bool,
     **options: Any,
-) -> None:
+) -> int:
     """Compile MODEL, push it to a Pi, check its outputs against PyTorch, and time it.
 
     MODEL is a model file, a bundle (.edgectl), or a Python factory as package.module:function or
-    file.py:function.
+    file.py:function. Several devices, apart by commas, get it side by side.
     """
     settings = load_settings()
+    names = devices_of(device)
+    if len(names) > 1:
+        if outputs is not None or labels is not None:
+            raise UsageError("--output and --labels are for one device, not for several.")
+        words = timing_words(timing) + sending_words(
+            accept_new_host_key=accept_new_host_key,
+            ssh_timeout_s=ssh_timeout_s,
+            dry_run=dry_run,
+            bytes_per_s=bytes_per_s,
+            allow_older=allow_older,
+        )
+        return _deploy_to_each(names, words, output, options)
     options["target"] = target_of(options["target"], device)
+    reconnect = connector(
+        device,
+        output,
+        accept_new_host_key=accept_new_host_key,
+        ssh_timeout_s=ssh_timeout_s,
+        target=options["target"],
+    )
+    sending = Sending(
+        bytes_per_s=bytes_per_s,
+        allow_downgrade=allow_older,
+        reconnect=reconnect,
+        notify=output.say,
+    )
     with (
         tempfile.TemporaryDirectory(prefix="edgectl-") as folder,
         # The device first: a wrong address should not cost a compilation.
-        connected(
-            device,
-            output,
-            accept_new_host_key=accept_new_host_key,
-            ssh_timeout_s=ssh_timeout_s,
-            target=options["target"],
-        ) as remote,
+        closing(reconnect()) as remote,
     ):
-        bundle = _bundle(Path(folder), output, options)
-        done = deploy(bundle, remote, timing=timing, settings=settings, hooks=hooks_of(output))
+        check_free(remote)
+        bundle = bundle_of(Path(folder), output, options)
+        if dry_run:
+            plan = plan_deployment(bundle, remote, settings=settings)
+            output.result({"plan": dataclasses.asdict(plan)}, lambda c: _print_plan(c, plan))
+            return 0
+        done = deploy(
+            bundle,
+            remote,
+            timing=timing,
+            sending=sending,
+            settings=settings,
+            hooks=hooks_of(output),
+        )
         quantization = quantization_report(bundle)
     if outputs is not None and done.outputs is not None:
         _save(outputs, done.outputs)
@@ -90,16 +149,34 @@ def command(
         )
     if error is not None:
         raise error
+    return 0
 
 
-def _bundle(folder: Path, output: Output, options: dict[str, Any]) -> Bundle:
-    from edgectl.sources import is_bundle
+def _deploy_to_each(
+    names: tuple[str, ...], words: list[str], output: Output, options: dict[str, Any]
+) -> int:
+    """Builds once for each target among the devices, and deploys side by side."""
+    targets = {name: target_of(options["target"], name) for name in names}
+    with tempfile.TemporaryDirectory(prefix="edgectl-") as folder:
+        paths: dict[str, Path] = {}
+        for target in dict.fromkeys(targets.values()):
+            place = Path(folder) / target
+            place.mkdir()
+            paths[target] = bundle_of(place, output, {**options, "target": target}).path
+        bundles = {name: paths[target] for name, target in targets.items()}
+        return deploy_to_each(bundles, words, output)
 
-    path = options["source"].source
-    if is_bundle(path):
-        return read_bundle(Path(path))
-    bundle, _ = build_from_options(folder / "model.edgectl", output, **options)
-    return bundle
+
+def _print_plan(console: Console, plan: DeploymentPlan) -> None:
+    console.print(
+        f"{plan.device} would get {plan.runtime_bytes:,} bytes of the runner and "
+        f"{plan.payload_bytes:,} bytes of the model; nothing was changed",
+        highlight=False,
+    )
+    if plan.already_current:
+        console.print(f"release {plan.release} is current there already", highlight=False)
+    for file in plan.files:
+        console.print(f"would write {file}", highlight=False)
 
 
 def _save(path: Path, data: bytes) -> None:

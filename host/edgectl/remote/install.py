@@ -23,7 +23,7 @@ from edgectl.remote.bandwidth import limited
 from edgectl.remote.base import PARTIAL_SUFFIX, Device, Progress
 from edgectl.remote.wheelhouse import DevicePython, Wheel, WheelSet, fetch_wheels
 
-__all__ = ["RunnerHandle", "find_runner", "pack_runner", "prepare_device"]
+__all__ = ["RunnerHandle", "find_runner", "pack_runner", "plan_preparation", "prepare_device"]
 
 # Runs on the device with nothing but its Python. Prints what decides about packages and what is
 # there. The root is found as `edgectl_runner.store.default_root` finds it.
@@ -197,6 +197,35 @@ def prepare_device(
         **{name: getattr(handle, name) for name in handle.__slots__ if name != "bytes_sent"},
         bytes_sent=sent,
     )
+
+
+def plan_preparation(
+    device: Device,
+    *,
+    python: str = "python3",
+    cache_dir: Path | None = None,
+    fetch: Callable[..., WheelSet] = fetch_wheels,
+) -> tuple[RunnerHandle | None, int]:
+    """What `prepare_device` would send, in bytes; changes nothing on the device.
+
+    Also the runner that is there already, which can say what a bundle needs; ``None`` if it or
+    its packages are not there yet.
+
+    Raises:
+        DeviceError: as `prepare_device`.
+    """
+    there = _look(device, python)
+    kind = _device_python(device, there)
+    wheels = fetch(kind, cache=cache_dir)
+    archive = pack_runner()
+    missing = 0
+    if archive.digest not in there["runners"]:
+        missing += len(archive.data)
+    if wheels.digest not in there["envs"]:
+        missing += sum(wheel.size_bytes for wheel in wheels.wheels)
+    if missing:
+        return None, missing
+    return find_runner(device, python=python), 0
 
 
 def find_runner(device: Device, *, python: str = "python3") -> RunnerHandle:

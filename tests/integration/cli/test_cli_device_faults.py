@@ -13,7 +13,7 @@ import pytest
 from support import small_models
 from support.command import Ended
 from support.sshd import make_key, public_line, shown_fingerprint
-from support.toxic_proxy import silent_listener
+from support.toxic_proxy import ToxicProxy, Toxics, silent_listener
 
 
 def deploy(board, bundle, *more: str, device: str = "board", exit_code: int = 0) -> Ended:
@@ -139,3 +139,28 @@ def _kill_server(folder: Path) -> None:
         queue += children.get(pid, [])
     for pid in doomed:
         os.kill(pid, signal.SIGKILL)
+
+
+def test_a_network_that_breaks_again_and_again(board, bundle):
+    config = Path(board.edgectl.environment["HOME"]) / ".ssh" / "config"
+    # 30 MB of runner and packages travel over connections that end after 8 MB each.
+    with ToxicProxy(board.sshd.port, Toxics(reset_after=8 << 20)) as proxy:
+        config.write_text(config.read_text().replace(str(board.sshd.port), str(proxy.port)))
+        line = board.sshd.known_line.replace(str(board.sshd.port), str(proxy.port))
+        board.known(board.sshd.known_line + line)
+        ended = deploy(board, bundle)
+        assert proxy.connections > 2
+    assert "trying again" in ended.stderr
+    assert "p50" in ended.stdout
+    assert board.leftovers == []
+
+
+def test_a_dry_run_tells_the_bytes_and_changes_nothing(board, bundle):
+    first = deploy(board, bundle, "--dry-run", "--json").document["plan"]
+    assert first["runtime_bytes"] > 10_000_000
+    assert first["payload_bytes"] > 10_000
+    assert not board.root.exists()
+    deploy(board, bundle)
+    second = deploy(board, bundle, "--dry-run", "--json").document["plan"]
+    assert (second["runtime_bytes"], second["payload_bytes"]) == (0, 0)
+    assert second["already_current"]
