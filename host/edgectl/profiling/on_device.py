@@ -17,7 +17,7 @@ from typing import Any
 
 from edgectl.bundle import read_program
 from edgectl.errors import DeviceError, EdgectlError
-from edgectl.pipeline import Deployment, Hooks, Timing, deploy, mismatch
+from edgectl.pipeline import Deployment, Hooks, Sending, Timing, deploy, mismatch
 from edgectl.profiling.attribute import CallTime, attribute
 from edgectl.profiling.trace import read_trace
 from edgectl.records import Bundle
@@ -84,7 +84,11 @@ def profile_bundle(
     """
     hooks = hooks or Hooks()
     timing = Timing(iterations=iterations, threads=threads)
-    deployment = deploy(bundle, device, timing=timing, settings=settings, hooks=hooks)
+    # An old bundle may be profiled beside a new one.
+    sending = Sending(allow_downgrade=True)
+    deployment = deploy(
+        bundle, device, timing=timing, sending=sending, settings=settings, hooks=hooks
+    )
     error = mismatch(deployment.report)
     if error is not None:
         raise error

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from edgectl.errors import OutputMismatchError
 from edgectl.estimation import estimate_bundle, load_calibration
-from edgectl.pipeline import Hooks, Timing, deploy, mismatch
+from edgectl.pipeline import Hooks, Sending, Timing, deploy, mismatch
 from edgectl.records import Bundle
 from edgectl.remote import Device
 from edgectl.settings import Settings
@@ -107,7 +107,12 @@ class DeviceEvaluator:
             threads=candidate.threads,
         )
         deployment = deploy(
-            bundle, self._device, timing=timing, settings=self._settings, hooks=self._hooks
+            bundle,
+            self._device,
+            timing=timing,
+            sending=Sending(allow_downgrade=True),  # candidates come in any order
+            settings=self._settings,
+            hooks=self._hooks,
         )
         error = mismatch(deployment.report)
         if error is not None:
