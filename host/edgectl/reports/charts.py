@@ -180,7 +180,7 @@ def layer_bars(rows: Sequence[tuple[str, str, float, float]]) -> str:
 
 def history_chart(points: Sequence[tuple[str, float, float | None, float | None, bool]]) -> str:
     """(when, value, low, high, valid) in ms, oldest first, at equal distances."""
-    top, bottom = 14, 240
+    top, bottom = 34, 250
     values = [v for _, v, *_ in points]
     lows = [low for _, _, low, _, _ in points if low is not None]
     highs = [high for _, _, _, high, _ in points if high is not None]
@@ -191,6 +191,7 @@ def history_chart(points: Sequence[tuple[str, float, float | None, float | None,
     parts = _horizontal_grid(ticks(y.low, y.high, wanted=5), y)
     line = " ".join(f"{x(i)},{y(p[1])}" for i, p in enumerate(points))
     parts.append(f'<polyline class="line accent" points="{line}"/>')
+    parts.append(f'<text class="label strong" x="{LEFT}" y="14">median latency, ms</text>')
     every = max(1, math.ceil(len(points) / 6))
     for i, (when, value, lower, upper, valid) in enumerate(points):
         at = x(i)

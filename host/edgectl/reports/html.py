@@ -124,10 +124,12 @@ def _notices(report: BenchmarkReport) -> str:
 
 
 def _tiles(report: BenchmarkReport) -> str:
-    best = min(report.runs, key=lambda run: run.quantiles[0].value_ms / run.samples_per_query)
+    candidates = [run for run in report.runs if run.valid] or report.runs
+    best = min(candidates, key=lambda run: run.quantiles[0].value_ms / run.samples_per_query)
+    said = run_name(best) if best.valid else f"{run_name(best)} (invalid)"
     by_percentile = {q.percentile: q for q in best.quantiles}
     tiles = [
-        (f"{best.quantiles[0].value_ms:.2f} ms", f"median, {run_name(best)}"),
+        (f"{best.quantiles[0].value_ms:.2f} ms", f"median, {said}"),
         (f"{by_percentile[90.0].value_ms:.2f} ms", "90th percentile of the same"),
         (f"{best.throughput:.2f}", "samples a second"),
         (bytes_text(best.peak_rss_bytes), "peak memory"),
