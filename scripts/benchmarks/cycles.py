@@ -80,7 +80,7 @@ class Workshop:
     def __init__(self, folder: Path, *, sysroot: Path | None = None, peers: Path | None = None):
         self.folder = folder.resolve()
         self.sysroot = (sysroot or folder / "sysroot").resolve()
-        self._peers = peers.absolute() if peers else folder.resolve() / "peers/bin/python"
+        self.peers_python = peers.absolute() if peers else folder.resolve() / "peers/bin/python"
         self._cache = self.folder / "cache"
         self._cache.mkdir(parents=True, exist_ok=True)
         self._tool = digest(
@@ -93,16 +93,21 @@ class Workshop:
         if not (self.sysroot / "usr/bin/python3.11").exists():
             say("sysroot (Debian arm64, IREE's runtime, the peers)")
             _run(["bash", str(PICOST / "sysroot.sh"), str(self.sysroot), "--peers"])
-        if peers and not self._peers.exists():
+        if peers:
+            self.prepare_converters()
+
+    def prepare_converters(self) -> None:
+        """Makes the environment that converts models for the peers."""
+        if not self.peers_python.exists():
             say("environment for the peers' converters")
-            _run([sys.executable, "-m", "venv", str(self._peers.parents[1])])
+            _run([sys.executable, "-m", "venv", str(self.peers_python.parents[1])])
             # PyTorch is taken from the environment that runs this.
             import torch
 
             here = Path(torch.__file__).parents[1]
-            site = next(self._peers.parents[1].glob("lib/python*/site-packages"))
+            site = next(self.peers_python.parents[1].glob("lib/python*/site-packages"))
             (site / "pytorch.pth").write_text(f"{here}\n")
-            _run([str(self._peers), "-m", "pip", "install", "-q", *PEER_PACKAGES])
+            _run([str(self.peers_python), "-m", "pip", "install", "-q", *PEER_PACKAGES])
 
     def ours(self, model: Model, target: str, precision: str, *options: str) -> Cost:
         """Compiles a model by edgectl's command and counts it.
@@ -165,7 +170,7 @@ class Workshop:
             return failed.read_text()
         if not written.exists():
             say(f"{kind} of {model.name}")
-            command = [str(self._peers), str(Path(__file__).parent / "peer_models.py"), kind]
+            command = [str(self.peers_python), str(Path(__file__).parent / "peer_models.py"), kind]
             command += [str(model.program), str(made)]
             if kind.endswith("-int8"):
                 command.append(str(model.calibration))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One exported program as other runtimes want it; runs in the peers' own environment.
 
-  peer_models.py onnx|onnx-int8|tflite|tflite-int8|ncnn MODEL.pt2 OUT [CALIBRATION.npy]
+  peer_models.py onnx|onnx-int8|tflite|tflite-int8|ncnn|executorch MODEL.pt2 OUT [CALIBRATION.npy]
 
 OUT is the file to write (ncnn: its stem; .param and .bin are added). The int8 forms are what
 each runtime recommends for convolutions: ONNX Runtime QDQ with per-channel weights, LiteRT
@@ -98,6 +98,15 @@ def write_ncnn(program: Any, out: Path) -> None:
             out.with_name(out.name + suffix).write_bytes(Path(f"model.ncnn{suffix}").read_bytes())
 
 
+def write_executorch(program: Any, out: Path) -> None:
+    """float32, with XNNPACK where it can."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
+    out.write_bytes(lowered.to_executorch().buffer)
+
+
 def main() -> None:
     """Converts one model."""
     kind, source, out = sys.argv[1], sys.argv[2], Path(sys.argv[3]).resolve()
@@ -106,7 +115,8 @@ def main() -> None:
         rows = np.load(sys.argv[4])
         {"onnx-int8": write_onnx_int8, "tflite-int8": write_tflite_int8}[kind](program, out, rows)
     else:
-        {"onnx": write_onnx, "tflite": write_tflite, "ncnn": write_ncnn}[kind](program, out)
+        plain = {"onnx": write_onnx, "tflite": write_tflite, "ncnn": write_ncnn}
+        {**plain, "executorch": write_executorch}[kind](program, out)
 
 
 main()
