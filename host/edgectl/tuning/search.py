@@ -99,7 +99,7 @@ def tune(
             winner, cost = best.candidate, challenge
     return TuneResult(
         best=winner,
-        bundle=workshop.make(winner)[0],
+        bundle=workshop.make(winner, numbered=True)[0],
         best_cost=cost,
         default_cost=default_cost,
         unit=evaluator.unit,

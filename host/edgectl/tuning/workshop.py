@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from edgectl.bundle import write_bundle
 from edgectl.codegen import compile_key, compile_module, load_target_or_fail
 from edgectl.errors import UsageError
+from edgectl.numbering import Numbering
 from edgectl.pipeline import BuildOptions, Hooks, QuantizeOptions, load_source, quantize_model
 from edgectl.records import Bundle, ExportedModel, LoweredModule, QuantizedModel
 from edgectl.settings import Settings
@@ -58,8 +59,10 @@ class Workshop:
             lowered, self.target, kernels=candidate.kernels, extra_flags=self._flags(candidate)
         )
 
-    def make(self, candidate: Candidate) -> tuple[Bundle, str]:
+    def make(self, candidate: Candidate, *, numbered: bool = False) -> tuple[Bundle, str]:
         """The candidate's bundle, and a digest of its code alone.
+
+        Only what is kept is ``numbered``: mere candidates make nothing else look old.
 
         Raises:
             CompileError: this choice does not compile.
@@ -75,11 +78,13 @@ class Workshop:
             )
         digest = hashlib.sha256(compiled.vmfb).hexdigest()
         path = self._folder / f"{digest[:24]}.edgectl"
+        sequence = Numbering(self._settings.state_dir) if numbered else 0
         if quantized is None:
-            return write_bundle(compiled, path), digest
+            return write_bundle(compiled, path, sequence=sequence), digest
         bundle = write_bundle(
             compiled,
             path,
+            sequence=sequence,
             precision=quantized.recipe_name,
             limits=quantized.limits,
             quantized=quantized,
@@ -98,8 +103,8 @@ class Workshop:
         from edgectl.lowering import lower
 
         model, quantized = self._model, None
+        options = self.options.quantize or QuantizeOptions(recipe=precision)
         if precision != "fp32":
-            options = self.options.quantize or QuantizeOptions(recipe=precision)
             if "int8" in precision and options.calibration is None:
                 raise UsageError(
                     f"{precision} needs typical inputs to be calibrated with.",
@@ -112,6 +117,13 @@ class Workshop:
             model = quantized.model
         with self._hooks.step(f"lower ({precision})"):
             lowered = lower(
-                model, dialect=self.options.dialect, strict_tosa=self.options.strict_tosa
+                model,
+                dialect=self.options.dialect,
+                strict_tosa=self.options.strict_tosa,
+                exact_rounding=self.options.exact_rounding,
             )
+        if quantized is not None:
+            from edgectl.lowering.integer import account_for
+
+            quantized = account_for(quantized, lowered.model, require_int8=options.require_int8)
         return lowered, quantized

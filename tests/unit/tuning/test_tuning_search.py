@@ -31,7 +31,7 @@ class Bench:
     def key(self, candidate):
         return candidate.label
 
-    def make(self, candidate):
+    def make(self, candidate, *, numbered=False):
         if isinstance(self.failures.get(candidate.label), CompileError):
             raise self.failures[candidate.label]
         code = "same" if candidate.label in self.same else candidate.label
