@@ -76,11 +76,12 @@ def command(
     """Ask a service for one inference and show its outputs."""
     from edgectl.serving.client import ServiceClient
     from edgectl.serving.inputs import inputs_for
+    from edgectl.serving.requesting import only_model
     from edgectl.sources import parse_image_options
 
     images = parse_image_options(image_size, mean, std)
     with ServiceClient(url, token=token, timeout_s=timeout_s, certificate=certificate) as client:
-        name = model or _only(client.models())
+        name = model or only_model(client)
         metadata = client.metadata(name, version)
         arrays = inputs_for(metadata["inputs"], inputs, images=images)
         outputs = client.infer(name, arrays, version=version)
@@ -93,15 +94,6 @@ def command(
         "outputs": {key: _described(array, names, top) for key, array in outputs.items()},
     }
     output.result(document, lambda console: _print(console, outputs, names, top))
-
-
-def _only(models: tuple[str, ...]) -> str:
-    if len(models) != 1:
-        raise UsageError(
-            f"the service has {len(models)} models: {', '.join(models)}",
-            next_step="Name one with --model.",
-        )
-    return models[0]
 
 
 def _save(path: Path, outputs: dict[str, np.ndarray]) -> None:

@@ -216,6 +216,94 @@ def url(*, output: Output, managed: ManagedDevice) -> None:
     )
 
 
+@command.command("bench")
+@click.option("--url", required=True, envvar="EDGECTL_SERVICE_URL", help="As http://HOST:PORT.")
+@click.option("--model", metavar="NAME", help="Which one, where several are served.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="What is sent; without it, zeros of the model's shapes.",
+)
+@click.option("--token", envvar="EDGECTL_SERVICE_TOKEN", help="Of the service.")
+@click.option(
+    "--concurrency",
+    "concurrencies",
+    type=click.IntRange(1, 512),
+    multiple=True,
+    help="Closed loop of so many clients; repeat it to sweep. 1 if nothing is said.",
+)
+@click.option(
+    "--rate",
+    "rates_per_s",
+    type=click.FloatRange(min=0, min_open=True),
+    multiple=True,
+    help="Open loop of so many requests a second, in a Poisson process (repeatable).",
+)
+@click.option("--even", is_flag=True, help="Open loop with equal gaps in place of Poisson's.")
+@click.option(
+    "--seconds",
+    "duration_s",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    help="Of each load.",
+)
+@output_options
+def bench(
+    *,
+    output: Output,
+    url: str,
+    model: str | None,
+    inputs: tuple[str, ...],
+    token: str | None,
+    concurrencies: tuple[int, ...],
+    rates_per_s: tuple[float, ...],
+    even: bool,
+    duration_s: float,
+) -> None:
+    """Put a service under load: latency quantiles, throughput, refusals and losses.
+
+    In an open loop latency counts from when a request was due, so that a stall is charged in full.
+    """
+    from edgectl.serving.load import ClosedLoop, LoadReport, OpenLoop, run_load
+    from edgectl.serving.requesting import load_target
+
+    target = load_target(url, model=model, files=inputs, token=token)
+    modes: list[ClosedLoop | OpenLoop] = [ClosedLoop(concurrency=c) for c in concurrencies]
+    modes += [OpenLoop(rate_per_s=r, poisson=not even) for r in rates_per_s]
+    reports: list[LoadReport] = []
+    for mode in modes or [ClosedLoop()]:
+        with output.step(f"load: {mode}"):
+            reports.append(run_load(target, mode, duration_s=duration_s))
+
+    def render(console: Console) -> None:
+        from rich.table import Table
+
+        names = ("load", "answers/s", "p50 ms", "p90 ms", "p99 ms", "max ms", "refused", "lost")
+        table = Table(*names, title=f"{url}{target.path}")
+        for report in reports:
+            load = (
+                f"{report.concurrency} clients"
+                if report.concurrency is not None
+                else f"{report.rate_per_s:g} a second"
+            )
+            quantiles = (report.p50_ms, report.p90_ms, report.p99_ms, report.max_ms)
+            refused = sum(count for code, count in report.statuses.items() if code != 200)
+            table.add_row(
+                load,
+                f"{report.throughput_per_s:.1f}",
+                *("-" if q is None else f"{q:.2f}" for q in quantiles),
+                str(refused),
+                str(report.lost),
+            )
+        console.print(table)
+
+    document = {"url": url, "loads": [dataclasses.asdict(report) for report in reports]}
+    output.result(document, render)
+
+
 def _bundle(folder: Path, output: Output, options: dict[str, Any]) -> Bundle:
     from edgectl.bundle import read_bundle
     from edgectl.sources import is_bundle

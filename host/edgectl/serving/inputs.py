@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from edgectl.sources import ImageOptions
 
-__all__ = ["inputs_for"]
+__all__ = ["inputs_for", "zeros_for"]
 
 _NAMES = {datatype: name for name, datatype in DATATYPES.items()}
 
@@ -53,3 +53,18 @@ def inputs_for(
             f"inputs are missing: {', '.join(missing)}", next_step="Add --input NAME=FILE."
         )
     return found
+
+
+def zeros_for(specs: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Zeros of the shapes and types that the service tells; dimensions that vary are 1."""
+    import numpy as np
+
+    arrays = {}
+    for spec in specs:
+        name = _NAMES[spec["datatype"]]
+        if name == "bfloat16":
+            raise UsageError(
+                f"input {spec['name']!r} is bfloat16", next_step="Give it with --input FILE."
+            )
+        arrays[str(spec["name"])] = np.zeros([1 if n < 0 else n for n in spec["shape"]], name)
+    return arrays

@@ -32,12 +32,27 @@ func.func @main(%x: tensor<1xf32>) -> tensor<1xf32> {
 }
 """
 
-# Sums of the channels of a picture: much data in, little computation.
+# Much data in and out, little computation.
 PICTURE = """
 func.func @main(%x: tensor<1x3x224x224xf32>) -> tensor<1x3x224x224xf32> {
   %one = arith.constant dense<1.0> : tensor<1x3x224x224xf32>
   %y = arith.addf %x, %one : tensor<1x3x224x224xf32>
   return %y : tensor<1x3x224x224xf32>
+}
+"""
+
+# Much data in, little out: sums of the rows of a picture.
+ROW_SUMS = """
+func.func @main(%x: tensor<1x3x224x224xf32>) -> tensor<1x3x224xf32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<1x3x224xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x3x224xf32>) -> tensor<1x3x224xf32>
+  %y = linalg.reduce ins(%x : tensor<1x3x224x224xf32>) outs(%f : tensor<1x3x224xf32>)
+      dimensions = [3] (%a: f32, %b: f32) {
+    %s = arith.addf %a, %b : f32
+    linalg.yield %s : f32
+  }
+  return %y : tensor<1x3x224xf32>
 }
 """
 
@@ -67,3 +82,9 @@ def picture_bundle(path: Path) -> Path:
     """y = x + 1 on 1x3x224x224 floats."""
     x = np.arange(3 * 224 * 224, dtype=np.float32).reshape(1, 3, 224, 224)
     return _bundle(path, PICTURE, x, x + 1)
+
+
+def classifier_bundle(path: Path) -> Path:
+    """Sums over the last axis of 1x3x224x224 floats, as a classifier has much in and little out."""
+    x = np.arange(3 * 224 * 224, dtype=np.float32).reshape(1, 3, 224, 224) / 1024
+    return _bundle(path, ROW_SUMS, x, x.sum(axis=3, dtype=np.float64).astype(np.float32))
