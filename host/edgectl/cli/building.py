@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from edgectl.records import Bundle, CompiledModule, ExportedModel
     from edgectl.sources import TrustPolicy
 
-__all__ = ["build_from_options", "hooks_of", "load_model", "trust_of"]
+__all__ = ["build_from_options", "build_options_of", "hooks_of", "load_model", "trust_of"]
 
 
 def hooks_of(output: Output) -> Hooks:
@@ -38,9 +38,14 @@ def load_model(output: Output, source: SourceOptions, *, trust_model: bool) -> E
         return load_source(source, trust=trust_of(output, trusted=trust_model))
 
 
-def build_from_options(
-    path: Path,
-    output: Output,
+def build_from_options(path: Path, output: Output, **values: Any) -> tuple[Bundle, CompiledModule]:
+    """Runs the stages up to a bundle; ``values`` are what `build_options` gave the command."""
+    trust = trust_of(output, trusted=values["trust_model"])
+    options = build_options_of(**values)
+    return build(options, path, trust=trust, settings=load_settings(), hooks=hooks_of(output))
+
+
+def build_options_of(
     *,
     source: SourceOptions,
     target: str | None,
@@ -51,9 +56,10 @@ def build_from_options(
     exact_rounding: bool,
     compiler_flags: tuple[str, ...],
     no_kernels: bool,
-) -> tuple[Bundle, CompiledModule]:
-    """Runs the stages up to a bundle."""
-    options = BuildOptions(
+) -> BuildOptions:
+    """What decides a bundle, of what `edgectl.cli.options.build_options` gave the command."""
+    del trust_model  # decides whether, not what
+    return BuildOptions(
         source=source,
         target=target or DEFAULT_TARGET,
         quantize=quantize,
@@ -63,8 +69,6 @@ def build_from_options(
         kernels=not no_kernels,
         compiler_flags=compiler_flags,
     )
-    trust = trust_of(output, trusted=trust_model)
-    return build(options, path, trust=trust, settings=load_settings(), hooks=hooks_of(output))
 
 
 def trust_of(output: Output, *, trusted: bool) -> TrustPolicy:

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgectl.bundle import BUNDLE_SUFFIX
-from edgectl.cli.building import hooks_of, trust_of
+from edgectl.cli.building import build_options_of, hooks_of, trust_of
 from edgectl.cli.connecting import DEFAULT_TARGET, connected, target_of
 from edgectl.cli.console import Output
 from edgectl.cli.options import build_options, device_option, output_options
 from edgectl.errors import UsageError
-from edgectl.pipeline import BuildOptions
 from edgectl.settings import load_settings
 from edgectl_runner.contract import to_document
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from edgectl.pipeline import BuildOptions
     from edgectl.settings import Settings
     from edgectl.tuning import Evaluator, Trial, TuneResult
 
@@ -102,15 +102,7 @@ def command(
         )
     target = options["target"]
     target = target_of(target, device) if by == "device" else target or DEFAULT_TARGET
-    build = BuildOptions(
-        source=options["source"],
-        target=target,
-        quantize=options["quantize"],
-        dialect=options["dialect"],
-        strict_tosa=options["strict_tosa"],
-        kernels=not options["no_kernels"],
-        compiler_flags=options["compiler_flags"],
-    )
+    build = build_options_of(**{**options, "target": target})
     file = journal or _journal_file(settings, build)
     if fresh:
         file.unlink(missing_ok=True)

@@ -125,5 +125,6 @@ class Workshop:
         if quantized is not None:
             from edgectl.lowering.integer import account_for
 
-            quantized = account_for(quantized, lowered.model, require_int8=options.require_int8)
+            wanted = options.require_int8 if "int8" in precision else None
+            quantized = account_for(quantized, lowered.model, require_int8=wanted)
         return lowered, quantized
