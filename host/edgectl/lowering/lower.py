@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from edgectl.errors import UnsupportedModelError
@@ -163,6 +164,14 @@ def _refuse_by_rule(module: fx.GraphModule, dialect: Dialect) -> None:
                 f"The model takes or returns float64 ({node.name}).",
                 cause="IREE computes in float32 and would return other bytes than announced.",
                 next_step="Convert the model by .float(), and such tensors by .to(torch.float32).",
+            )
+        if any(free_unbacked_symbols(v) for v in leaves if isinstance(v, torch.Tensor)):
+            raise UnsupportedModelError(
+                f"The size of a tensor depends on data: {node.target} in "
+                f"{name[0] or 'the model itself'}.",
+                cause="Compiled code has fixed shapes; picking by a mask or by nonzero has not.",
+                next_step="Keep the whole tensor and use torch.where or a product with the mask; "
+                "do what is left (non-maximum suppression, say) after the model.",
             )
         if any(kind.is_complex for kind in kinds):
             raise UnsupportedModelError(

@@ -67,16 +67,30 @@ def _several(module: fx.GraphModule, node: fx.Node) -> int:
     source, indices = node.args[0], list(node.args[1])  # type: ignore[arg-type]
     if not isinstance(source, fx.Node):
         return 0
-    changed = 0
+    changed, masked = 0, False
     for axis, index in enumerate(indices):
+        if isinstance(index, fx.Node) and (places := _places_of_mask(module, node, index)):
+            indices[axis] = places
+            changed, masked = 1, True
+            continue
         size = source.meta["val"].shape[axis]
         new = _wrapped(module, node, index, size) if isinstance(index, fx.Node) else None
         if new is not None:
             indices[axis] = new
             changed = 1
-    if changed:
+    if masked and node.target is aten.index.Tensor:  # its size is known now
+        replace(node, emit(node, aten.index.Tensor, source, indices))
+    elif changed:
         node.update_arg(1, indices)
     return changed
+
+
+def _places_of_mask(module: fx.GraphModule, node: fx.Node, index: fx.Node) -> fx.Node | None:
+    """A constant mask of one axis as the places where it is true."""
+    constant = constant_of(module, index)
+    if constant is None or constant.dtype is not torch.bool or constant.dim() != 1:
+        return None
+    return new_constant(module, f"{node.name}_true", constant.nonzero()[:, 0], node)
 
 
 def _wrapped(module: fx.GraphModule, node: fx.Node, index: Any, size: Any) -> fx.Node | None:
