@@ -16,7 +16,14 @@ from edgectl.benchmarking.comparison import (
 )
 from edgectl.benchmarking.files import history_of, is_report, keep, read_report
 from edgectl.benchmarking.presets import PRESETS, SCENARIOS, Preset
-from edgectl.benchmarking.records import BenchmarkReport, Metric, Provenance, Quantile, Run
+from edgectl.benchmarking.records import (
+    BenchmarkReport,
+    Capacity,
+    Metric,
+    Provenance,
+    Quantile,
+    Run,
+)
 from edgectl.benchmarking.session import Session, open_session
 
 __all__ = [
@@ -24,6 +31,7 @@ __all__ = [
     "SCENARIOS",
     "BenchOptions",
     "BenchmarkReport",
+    "Capacity",
     "CompareOptions",
     "ComparisonReport",
     "ComparisonRow",

@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from edgectl.benchmarking.presets import PRESETS, SAMPLES_PER_QUERY, Preset
+from edgectl.benchmarking.capacity import highest_rate
+from edgectl.benchmarking.presets import METRIC_PERCENTILE, PRESETS, SAMPLES_PER_QUERY, Preset
 from edgectl.benchmarking.provenance import provenance_of
-from edgectl.benchmarking.records import BenchmarkReport, Provenance, Run, Scenario
+from edgectl.benchmarking.records import BenchmarkReport, Capacity, Provenance, Run, Scenario
 from edgectl.benchmarking.session import Session
+from edgectl.benchmarking.statistics import min_queries
 from edgectl.benchmarking.summarize import summarize_run
 from edgectl.errors import EdgectlError
 from edgectl.records import Bundle
@@ -37,7 +39,8 @@ class BenchOptions:
     """What to run, and for how long; ``None`` takes the preset's.
 
     ``threads``: ``None`` in it is every processor of the device. ``target_qps``: rate of
-    ``server``; ``None`` is half the rate that a single stream reached.
+    ``server``; ``None`` is half the rate that a single stream reached, or, with a
+    ``latency_bound_ms``, the highest at which the 99th percentile keeps it.
     """
 
     preset: Preset = PRESETS["quick"]
@@ -47,6 +50,7 @@ class BenchOptions:
     cpu_affinity: tuple[int, ...] | None = None
     spin_us: int | None = None
     target_qps: float | None = None
+    latency_bound_ms: float | None = None
     seed: int = 0
     queries: int | None = None
     seconds: float | None = None
@@ -73,6 +77,8 @@ def load_plan(
     least = options.queries if options.queries is not None else preset.minimum(scenario)
     if scenario == "offline":
         least = math.ceil(least / setting.batch)
+    if scenario == "server" and options.latency_bound_ms is not None:
+        least = max(least, min_queries(METRIC_PERCENTILE[scenario]))  # fewer back no p99
     seconds = preset.seconds if options.seconds is None else options.seconds
     limit = preset.max_seconds if options.max_seconds is None else options.max_seconds
     return LoadPlan(
@@ -105,12 +111,11 @@ def benchmark(
     """
     release = session.install(bundle)
     runs: list[Run] = []
-    provenance: Provenance | None = None
-    for setting in settings_of(options):
+    capacities: list[Capacity] = []
+    provenance: list[Provenance] = []
+
+    def make(setting: Setting, rate: float | None) -> Run:
         _cool_down(session, options, sleep)
-        rate = options.target_qps
-        if setting.scenario == "server" and rate is None:
-            rate = _light_rate(session, release, options, setting, runs)
         with session.hooks.step(_title(setting, rate)):
             report = session.run(
                 release,
@@ -118,11 +123,22 @@ def benchmark(
                 threads=setting.threads,
                 cpu_affinity=options.cpu_affinity,
             )
-        provenance = provenance or provenance_of(session, bundle, report, command=command)
-        runs.append(
-            summarize_run(report, cpu_affinity=options.cpu_affinity, emulated=session.emulated)
-        )
-    if provenance is None:
+        if not provenance:
+            provenance.append(provenance_of(session, bundle, report, command=command))
+        run = summarize_run(report, cpu_affinity=options.cpu_affinity, emulated=session.emulated)
+        runs.append(run)
+        return run
+
+    for setting in settings_of(options):
+        rate = options.target_qps
+        if setting.scenario == "server" and rate is None:
+            most = _most_rate(session, release, options, setting, runs)
+            if options.latency_bound_ms is not None:
+                capacities.append(_capacity(make, setting, most, options.latency_bound_ms))
+                continue
+            rate = LIGHT_LOAD * most
+        make(setting, rate)
+    if not provenance:
         raise EdgectlError("A benchmark without any run was asked for.")
     manifest = bundle.manifest
     return BenchmarkReport(
@@ -134,7 +150,8 @@ def benchmark(
         preset=options.preset.name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         runs=tuple(runs),
-        provenance=provenance,
+        provenance=provenance[0],
+        capacities=tuple(capacities),
     )
 
 
@@ -146,25 +163,40 @@ def _cool_down(session: Session, options: BenchOptions, sleep: Callable[[float],
             sleep(seconds)
 
 
-def _light_rate(
+def _capacity(
+    make: Callable[[Setting, float | None], Run], setting: Setting, most: float, bound_ms: float
+) -> Capacity:
+    threads = 0
+
+    def holds(rate: float) -> bool:
+        nonlocal threads
+        run = make(setting, rate)
+        threads = run.threads
+        return run.metric.value is not None and run.metric.value <= bound_ms
+
+    rate = highest_rate(holds, most)
+    return Capacity(threads=threads, batch=setting.batch, bound_ms=bound_ms, queries_per_s=rate)
+
+
+def _most_rate(
     session: Session, release: str, options: BenchOptions, setting: Setting, runs: Sequence[Run]
 ) -> float:
-    """Half of what a single stream of the same threads and batch reaches, in queries a second."""
+    """What a single stream of the same threads and batch reaches, in queries a second."""
     for run in runs:
         same = run.batch == setting.batch and setting.threads in (None, run.threads)
         if run.scenario == "single_stream" and same:
-            return LIGHT_LOAD * run.queries / run.duration_s
+            return run.queries / run.duration_s
     probe = LoadPlan(
         min_queries=5,
         batch=setting.batch,
         spin_us=options.spin_us,
         max_warmup_seconds=options.max_warmup_seconds,
     )
-    with session.hooks.step("find a light rate"):
+    with session.hooks.step("find the rate of a single stream"):
         report = session.run(
             release, probe, threads=setting.threads, cpu_affinity=options.cpu_affinity
         )
-    return LIGHT_LOAD * 1000.0 * len(report.latencies_ms) / sum(report.latencies_ms)
+    return 1000.0 * len(report.latencies_ms) / sum(report.latencies_ms)
 
 
 def _title(setting: Setting, rate: float | None) -> str:

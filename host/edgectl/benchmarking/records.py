@@ -13,6 +13,7 @@ from edgectl_runner.contract import SystemSample, TracePoint
 __all__ = [
     "BENCHMARK_VERSION",
     "BenchmarkReport",
+    "Capacity",
     "Metric",
     "Provenance",
     "Quantile",
@@ -116,6 +117,19 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """The highest rate of the server scenario whose 99th percentile keeps ``bound_ms``.
+
+    ``queries_per_s`` is ``None`` when no rate that was tried did.
+    """
+
+    threads: int
+    batch: int
+    bound_ms: float
+    queries_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkReport:
     """All runs of one ``edgectl bench``; ``created`` is UTC in ISO 8601."""
 
@@ -130,3 +144,4 @@ class BenchmarkReport:
     created: str
     runs: tuple[Run, ...]
     provenance: Provenance
+    capacities: tuple[Capacity, ...] = ()

@@ -120,7 +120,7 @@ def print_benchmark(console: Console, report: BenchmarkReport) -> None:
     """A row for each run; why a run is invalid below."""
     from rich.table import Column, Table
 
-    from edgectl.reports.words import metric_text
+    from edgectl.reports.words import capacity_text, metric_text
 
     emulated = " (EMULATED: no figure is a Pi's)" if report.emulated else ""
     right = ("threads", "batch", "queries", "result", "p50 ms", "p90 ms", "p99 ms", "samples/s")
@@ -143,6 +143,8 @@ def print_benchmark(console: Console, report: BenchmarkReport) -> None:
             "ok" if run.valid else "INVALID",
         )
     console.print(table)
+    for capacity in report.capacities:
+        console.print(capacity_text(capacity), highlight=False)
     for number, run in enumerate(report.runs, 1):
         for reason in run.invalid:
             console.print(f"run {number} is invalid: {reason}", highlight=False)

@@ -45,6 +45,13 @@ def bench_options(function: Callable[..., Any]) -> Callable[..., Any]:
         type=click.FloatRange(min=0, min_open=True),
         help="Rate of the server scenario (default: half of what one stream reaches).",
     )
+    @click.option(
+        "--latency-bound",
+        "latency_bound_ms",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="MS",
+        help="Find the highest rate of server whose 99th percentile keeps this.",
+    )
     @click.option("--seed", type=int, default=0, show_default=True, help="Of the arrivals.")
     @click.option("--queries", type=click.IntRange(min=1), help="Least queries of a run.")
     @click.option("--min-seconds", type=click.FloatRange(min=0), help="Least length of a run.")
@@ -71,6 +78,7 @@ def bench_options(function: Callable[..., Any]) -> Callable[..., Any]:
         cpu_affinity: str | None,
         spin_us: int | None,
         target_qps: float | None,
+        latency_bound_ms: float | None,
         seed: int,
         queries: int | None,
         min_seconds: float | None,
@@ -82,6 +90,10 @@ def bench_options(function: Callable[..., Any]) -> Callable[..., Any]:
         from edgectl.benchmarking import PRESETS, SCENARIOS, BenchOptions
 
         wanted = [s for s in SCENARIOS if s in scenarios or "all" in scenarios] or ["single_stream"]
+        if target_qps is not None and latency_bound_ms is not None:
+            raise click.UsageError("--qps and --latency-bound exclude one another")
+        if latency_bound_ms is not None and "server" not in wanted:
+            raise click.UsageError("--latency-bound needs --scenario server")
         options = BenchOptions(
             preset=PRESETS[preset],
             scenarios=tuple(wanted),
@@ -90,6 +102,7 @@ def bench_options(function: Callable[..., Any]) -> Callable[..., Any]:
             cpu_affinity=cpus(cpu_affinity) if cpu_affinity is not None else None,
             spin_us=spin_us,
             target_qps=target_qps,
+            latency_bound_ms=latency_bound_ms,
             seed=seed,
             queries=queries,
             seconds=min_seconds,

@@ -16,7 +16,7 @@ from edgectl.benchmarking import BenchmarkReport, Run
 from edgectl.reports.charts import Panel, histogram, history_chart, layer_bars, time_panels
 from edgectl.reports.data import CoverageSummary, ReportData
 from edgectl.reports.layers import LayerCost
-from edgectl.reports.words import bytes_text, metric_text, provenance_rows, run_name
+from edgectl.reports.words import bytes_text, capacity_text, metric_text, provenance_rows, run_name
 
 __all__ = ["history_page", "report_page"]
 
@@ -157,7 +157,8 @@ def _runs_table(report: BenchmarkReport) -> str:
             ]
         )
     heads = ["run", "queries", "result", "p50 ms", "p90 ms", "p99 ms", "samples/s", ""]
-    return _section("Runs", _table(heads, rows, numbers={1, 2, 3, 4, 5, 6}))
+    found = "".join(f"<p>{escape(capacity_text(c))}</p>" for c in report.capacities)
+    return _section("Runs", _table(heads, rows, numbers={1, 2, 3, 4, 5, 6}) + found)
 
 
 def _verdict(run: Run) -> _Markup:

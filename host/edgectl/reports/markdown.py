@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgectl.reports.data import ReportData
-from edgectl.reports.words import metric_text, provenance_rows, run_name
+from edgectl.reports.words import capacity_text, metric_text, provenance_rows, run_name
 
 __all__ = ["report_markdown"]
 
@@ -35,6 +35,7 @@ def report_markdown(data: ReportData) -> str:
         )
     heads = ("run", "queries", "result", "p50 ms", "p90 ms", "p99 ms", "samples/s", "valid")
     lines += _table(heads, rows)
+    lines += ["", *(f"- {capacity_text(c)}" for c in report.capacities)]
     reasons = [f"- {run_name(r)} is invalid: {why}" for r in report.runs for why in r.invalid]
     lines += ["", *reasons] if reasons else []
     if data.layers:

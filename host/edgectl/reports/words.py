@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from edgectl.benchmarking import BenchmarkReport, Run
+from edgectl.benchmarking import BenchmarkReport, Capacity, Run
 
-__all__ = ["SCENARIO_NAMES", "bytes_text", "metric_text", "provenance_rows", "run_name"]
+__all__ = [
+    "SCENARIO_NAMES",
+    "bytes_text",
+    "capacity_text",
+    "metric_text",
+    "provenance_rows",
+    "run_name",
+]
 
 SCENARIO_NAMES = {
     "single_stream": "SingleStream",
@@ -31,6 +38,17 @@ def metric_text(run: Run) -> str:
         needed = {q.percentile: q.needed_queries for q in run.quantiles}[percentile]
         return f"needs {needed} queries"
     return f"{run.metric.value:.2f} {run.metric.unit}"
+
+
+def capacity_text(capacity: Capacity) -> str:
+    """The highest rate that keeps the bound."""
+    rate = capacity.queries_per_s
+    said = f"{rate:.3g} queries/s" if rate is not None else "no rate that was tried"
+    batch = f", batch {capacity.batch}" if capacity.batch > 1 else ""
+    return (
+        f"p99 within {capacity.bound_ms:g} ms: {said} ({capacity.threads} "
+        f"thread{'s' if capacity.threads > 1 else ''}{batch})"
+    )
 
 
 def bytes_text(size: float | None) -> str:

@@ -65,6 +65,17 @@ def test_the_server_issues_its_queries_when_the_seed_says(session, affine):
     assert first.queries / first.duration_s == pytest.approx(500, rel=0.4)
 
 
+def test_the_highest_rate_within_a_bound_is_one_that_was_measured(session, affine):
+    options = replace(QUICK, scenarios=("server",), latency_bound_ms=50.0)
+    report = benchmark(session(), affine(), options)
+    (capacity,) = report.capacities
+    kept = {
+        r.target_qps for r in report.runs if r.metric.value is not None and r.metric.value <= 50
+    }
+    assert capacity.queries_per_s == max(kept)
+    assert all(run.queries >= 662 for run in report.runs)
+
+
 def test_a_planted_throttle_flag_invalidates_the_run(session, affine):
     run = benchmark(session("echo throttled=0x50005"), affine(), QUICK).runs[0]
     assert not run.valid

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from edgectl.benchmarking import CompareOptions
+from edgectl.benchmarking.capacity import highest_rate
 from edgectl.benchmarking.intervals import (
     critical_rank,
     paired_ratio,
@@ -161,3 +162,15 @@ def test_two_finished_runs_too_in_95_of_100_trials_though_their_latencies_are_co
         quiet += same.low <= 1.0 <= same.high
     assert found >= 95
     assert quiet >= 95
+
+
+@pytest.mark.parametrize("true", [1.0, 7.0, 42.0, 99.0])
+def test_the_highest_rate_is_found_within_five_percent_and_never_above(true):
+    found = highest_rate(lambda rate: rate <= true, 100.0)
+    assert found is not None
+    assert found <= true
+    assert found > 0.95 * true - 100 / 2**8
+
+
+def test_no_rate_is_found_where_none_holds():
+    assert highest_rate(lambda rate: False, 100.0) is None
