@@ -9,31 +9,8 @@ from torch import nn
 
 from edgectl.graph import quiet
 from edgectl.lowering.integer import fold_model, fold_program, holds_pairs, integer_coverage
+from support.pt2e import pt2e
 from support.quantized_models import exported, operators
-
-
-def pt2e(module, inputs, *, qat):
-    from torchao.quantization.pt2e import move_exported_model_to_eval
-    from torchao.quantization.pt2e.quantize_pt2e import (
-        convert_pt2e,
-        prepare_pt2e,
-        prepare_qat_pt2e,
-    )
-    from torchao.testing.pt2e._xnnpack_quantizer import (
-        XNNPACKQuantizer,
-        get_symmetric_quantization_config,
-    )
-
-    with quiet():
-        config = get_symmetric_quantization_config(is_per_channel=True, is_qat=qat)
-        graph = torch.export.export(module, inputs).module()
-        prepare = prepare_qat_pt2e if qat else prepare_pt2e
-        prepared = prepare(graph, XNNPACKQuantizer().set_global(config))
-        for _ in range(4):
-            prepared(*(torch.randn_like(t) for t in inputs))
-        if qat:
-            move_exported_model_to_eval(prepared)
-        return convert_pt2e(prepared)
 
 
 @pytest.mark.parametrize("qat", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from edgectl.records import ExportedModel
 from edgectl.sources import TrustPolicy, load
 from edgectl.sources.loading import detect
 from edgectl.sources.source_file import open_source
+from support.model_files import write_kind
 
 ARCHITECTURE = """
 import torch
@@ -84,49 +84,6 @@ def check(model: ExportedModel, net: nn.Module) -> None:
     np.testing.assert_allclose(model.calls[0].outputs[0], wanted, rtol=1e-4, atol=1e-6)
     got = model.program.module()(torch.from_numpy(array.copy())).detach().numpy()
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-6)
-
-
-def save_program(net: nn.Module, path: Path) -> None:
-    torch.export.save(torch.export.export(net, (torch.ones(1, 3, 8, 8),)), path)
-
-
-def write_kind(kind: str, net: nn.Module, path: Path) -> None:
-    """One file of that kind."""
-    state = net.state_dict()
-    if kind == "exported-program":
-        with path.open("wb") as file:
-            torch.export.save(torch.export.export(net, (torch.ones(1, 3, 8, 8),)), file)
-    elif kind == "torchscript":
-        torch.jit.save(torch.jit.trace(net, torch.ones(1, 3, 8, 8)), path)
-    elif kind == "pickled-module":
-        torch.save(net, path)
-    elif kind == "legacy-module":
-        torch.save(net, path, _use_new_zipfile_serialization=False)
-    elif kind == "state-dict":
-        torch.save(state, path)
-    elif kind == "legacy-state-dict":
-        torch.save(state, path, _use_new_zipfile_serialization=False)
-    elif kind == "checkpoint":
-        torch.save({"state_dict": state, "args": argparse.Namespace(lr=1)}, path)
-    elif kind == "safetensors":
-        write_safetensors(path, {k: v.numpy() for k, v in state.items()})
-
-
-def write_safetensors(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    import json
-
-    names = {"float32": "F32", "int64": "I64", "float16": "F16"}
-    header, data = {}, b""
-    for name, array in arrays.items():
-        start = len(data)
-        data += array.tobytes()
-        header[name] = {
-            "dtype": names[array.dtype.name],
-            "shape": list(array.shape),
-            "data_offsets": [start, len(data)],
-        }
-    head = json.dumps(header).encode()
-    path.write_bytes(len(head).to_bytes(8, "little") + head + data)
 
 
 @pytest.mark.parametrize(
