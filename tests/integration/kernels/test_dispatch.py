@@ -16,10 +16,11 @@ from edgectl.codegen.compile import compiler_flags, run_compiler
 from edgectl.codegen.kernels import KernelResult, apply
 from edgectl_toolchains import load_target
 
+# local-task as on the device: kernels run on IREE's worker threads, with their stacks.
 RUN = """
 import sys, numpy as np, iree.runtime as rt
 module, given, result = sys.argv[1:]
-context = rt.SystemContext(config=rt.Config("local-sync"))
+context = rt.SystemContext(config=rt.Config("local-task"))
 loaded = rt.VmModule.mmap(context.instance, module)
 context.add_vm_module(loaded)
 np.save(result, np.asarray(context.modules[loaded.name]["main"](np.load(given)).to_host()))
@@ -54,6 +55,21 @@ def _network(element: str) -> Module:
     x = layer(net.pad(x, [1, 1, 1, 1], -3 if element == "i8" else 0), (3, 3, 48, 1), fan_in=9)
     x = layer(x, (24, 1, 1, 48), fan_in=48)
     net.result = x
+    return net
+
+
+def _winograd_network() -> Module:
+    """A strided first layer and two 3x3 layers with stride 1."""
+    rng = np.random.default_rng(6)
+    net = Module((1, 20, 20, 3), "f32")
+
+    def layer(x: str, inputs: int, outputs: int, stride: int = 1) -> str:
+        weights = rng.standard_normal((outputs, 3, 3, inputs)) * (2 / (9 * inputs)) ** 0.5
+        bias = rng.standard_normal(outputs).astype(np.float32)
+        total = net.convolution(x, weights.astype(np.float32), bias, stride=stride, pad=1)
+        return net.clamp(total, 0.0, 6.0)
+
+    net.result = layer(layer(layer("%x", 3, 64), 64, 128), 128, 40)
     return net
 
 
@@ -113,6 +129,7 @@ def test_what_cannot_be_a_kernel_says_why(tmp_path):
         ("i8", "rpi4", "cortex-a72"),
         ("i8", "rpi5", "cortex-a76"),
         ("f32", "rpi4", "cortex-a72"),
+        ("winograd", "rpi4", "cortex-a72"),
         ("f16", "rpi5", "cortex-a76"),
     ],
 )
@@ -122,14 +139,16 @@ def test_with_and_without_kernels_the_results_agree(tmp_path, object_dir, elemen
         pytest.skip(
             "set EDGECTL_SYSROOT to an aarch64 sysroot with IREE's runtime, install qemu-user"
         )
-    net = _network(element)
+    net = _winograd_network() if element == "winograd" else _network(element)
     text = net.text(net.result)
-    (tmp_path / "with.vmfb").write_bytes(_compile(text, target, tmp_path, object_dir)[0])
+    vmfb, result = _compile(text, target, tmp_path, object_dir)
+    assert ("f32_winograd" in {c.kernel for c in result.choices}) == (element == "winograd")
+    (tmp_path / "with.vmfb").write_bytes(vmfb)
     plain = run_compiler(text, compiler_flags(load_target(target)), log_dir=tmp_path)
     (tmp_path / "without.vmfb").write_bytes(plain)
     rng = np.random.default_rng(2)
     shape = (1, 20, 20, 3)
-    dtype = {"i8": np.int8, "f16": np.float16, "f32": np.float32}[element]
+    dtype = {"i8": np.int8, "f16": np.float16}.get(element, np.float32)
     data = rng.integers(-128, 128, shape) if element == "i8" else rng.standard_normal(shape)
     np.save(tmp_path / "given.npy", data.astype(dtype))
     environment = {
@@ -162,6 +181,6 @@ def test_with_and_without_kernels_the_results_agree(tmp_path, object_dir, elemen
     if element == "i8":
         assert np.array_equal(*results)
     else:
-        bound = {"f32": 1e-5, "f16": 2e-2}[element]
+        bound = {"f32": 1e-5, "winograd": 1e-5, "f16": 2e-2}[element]
         difference = np.abs(results[0].astype(np.float64) - results[1].astype(np.float64)).max()
         assert difference <= bound * np.abs(results[1]).max()

@@ -19,6 +19,7 @@ from edgectl.codegen.kernels.blob import (
     plan,
 )
 from edgectl.codegen.kernels.shapes import Activation, Convolution, Geometry, Requantization
+from edgectl.codegen.kernels.winograd import refusal, transformed
 
 MLAL = Layout(tile_rows=4, tile_cols=16, least_cols=8, interleave=2, depth_step=8, element_bytes=1)
 FLOAT = Layout(tile_rows=8, tile_cols=8, least_cols=8, interleave=1, depth_step=4, element_bytes=4)
@@ -197,3 +198,58 @@ def test_depthwise_workgroups_own_whole_lines():
     assert split is not None
     assert split.groups > 1
     assert split.rows_per_group % 14 == 0
+
+
+def test_winograd_weights_give_the_convolution_back():
+    rng = np.random.default_rng(4)
+    weights = rng.standard_normal((8, 3, 3, 4))
+    patch = rng.standard_normal((6, 6, 4))
+    a, b = 0.5**0.5, 2**0.5
+    forward = np.array(
+        [
+            [1, 0, -2.5, 0, 1, 0],
+            [0, -b, -2, a, 1, 0],
+            [0, b, -2, -a, 1, 0],
+            [0, -a, -0.5, b, 1, 0],
+            [0, a, -0.5, -b, 1, 0],
+            [0, 1, 0, -2.5, 0, 1],
+        ]
+    )
+    inverse = np.array([[p**k for p in (0, a, -a, b, -b)] + [float(k == 3)] for k in range(4)])
+    moved = np.einsum("pi,ijc,qj->pqc", forward, patch, forward).reshape(36, 4)
+    products = np.einsum("qc,qco->qo", moved, transformed(weights)).reshape(6, 6, 8)
+    got = np.einsum("ip,pqo,jq->ijo", inverse, products, inverse)
+    want = sum(
+        np.einsum("ijc,oc->ijo", patch[y : y + 4, x : x + 4], weights[:, y, x])
+        for y in range(3)
+        for x in range(3)
+    )
+    assert np.allclose(got, want, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"stride_h": 2, "stride_w": 2}, "stride 1"),
+        ({"in_c": 6}, "by four"),
+        ({"in_c": 256}, "up to 128"),
+        ({"out_c": 12}, "by eight"),
+        ({"out_h": 4, "out_w": 4}, "cost what they save"),
+    ],
+)
+def test_winograd_is_refused_where_it_cannot_or_does_not_pay(change, reason):
+    good = Geometry(
+        batch=1,
+        in_h=28,
+        in_w=28,
+        in_c=64,
+        out_h=28,
+        out_w=28,
+        out_c=64,
+        k_h=3,
+        k_w=3,
+        pad_top=1,
+        pad_left=1,
+    )
+    assert refusal(good) == ""
+    assert reason in refusal(replace(good, **change))

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgectl.codegen.kernels.shapes import Activation, Convolution, Requantization
+from edgectl.codegen.kernels.winograd import POINTS, block_tiles, pack_winograd, tile_count
 
 __all__ = [
     "MAGIC_BITS",
@@ -54,6 +55,7 @@ class Layout:
     narrow: bool = False
     low_tile: float = 0.45
     columns_of_four: bool = False  # depthwise: four rows of a kernel column side by side, for SDOT
+    winograd: bool = False  # workgroups own tiles of 4x4 outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,8 @@ def plan(
 ) -> Plan | None:
     """Splits a convolution over workgroups; ``None`` when its rows do not fit the stack buffers."""
     g = conv.geometry
+    if layout.winograd:
+        return _plan_tiles(conv, cores)
     mode, depth, taps = _mode_and_depth(conv, layout)
     row_bytes = depth * layout.element_bytes
     if mode == _PACKED and row_bytes > _FRAME_PACKED_BYTES:
@@ -131,6 +135,24 @@ def plan(
         col_groups=col_groups,
         block_rows=block,
         groups=row_groups * col_groups,
+    )
+
+
+def _plan_tiles(conv: Convolution, cores: int) -> Plan:
+    """Blocks of tiles over the cores, as even as they go."""
+    tiles_of_block = block_tiles(conv.geometry)
+    blocks = -(-tile_count(conv.geometry) // tiles_of_block)
+    groups = min(blocks, 2 * cores if blocks >= 8 * cores else cores)
+    tiles = tiles_of_block * -(-blocks // groups)
+    return Plan(
+        mode=_TAPS,
+        depth=conv.geometry.in_c,
+        taps=POINTS,
+        rows_per_group=tiles,
+        cols_per_group=conv.geometry.out_c,
+        col_groups=1,
+        block_rows=tiles_of_block,
+        groups=-(-tile_count(conv.geometry) // tiles),
     )
 
 
@@ -245,7 +267,9 @@ def _padded(vector: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]
 def pack_blob(conv: Convolution, layout: Layout, plan: Plan) -> bytes:
     """The constant operand of one dispatch."""
     g, epilogue = conv.geometry, conv.epilogue
-    if layout.columns_of_four:
+    if layout.winograd:
+        weights = pack_winograd(conv.weights)
+    elif layout.columns_of_four:
         weights = pack_columns(conv.weights)
     elif g.depthwise:
         weights = pack_depthwise(conv.weights, layout)

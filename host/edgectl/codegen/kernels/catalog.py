@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgectl.codegen.kernels import winograd
 from edgectl.codegen.kernels.blob import Layout
 from edgectl.codegen.kernels.shapes import Convolution, Geometry
 from edgectl_toolchains import Target
@@ -47,6 +48,8 @@ class Kernel:
     def limit(self, conv: Convolution) -> str:
         """Why the kernel could not compute this convolution; empty when it could."""
         geometry = conv.geometry
+        if self.layout.winograd and (reason := winograd.refusal(geometry)):
+            return reason
         if self.layout.columns_of_four and not _fits_columns(geometry):
             return "only 3x3 and 5x5 with stride 1 or 2 and whole groups of eight channels"
         if geometry.taps > self.max_taps:
@@ -179,6 +182,22 @@ KERNELS: tuple[Kernel, ...] = (
         layout=_depthwise(16, 1),
         max_taps=121,
         in_order=True,
+    ),
+    Kernel(
+        name="f32_winograd",
+        source="f32_winograd.c",
+        element="f32",
+        depthwise=False,
+        cpus=(_A53, _A72, _A76),
+        layout=Layout(
+            tile_rows=8,
+            tile_cols=8,
+            least_cols=8,
+            interleave=1,
+            depth_step=4,
+            element_bytes=4,
+            winograd=True,
+        ),
     ),
     Kernel(
         name="f32_gemm",

@@ -31,6 +31,8 @@ COMMON_FLAGS = (
     "-fno-unwind-tables",
     "-fno-asynchronous-unwind-tables",
     "-ffp-contract=off",
+    # IREE's worker threads have 128 KiB of stack, and need some of it themselves.
+    "-Wframe-larger-than=98304",
     "-Wall",
     "-Wextra",
     "-Werror",
