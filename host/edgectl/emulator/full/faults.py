@@ -13,9 +13,11 @@ from edgectl.emulator.full.machine import Machine
 __all__ = ["FAULTS", "Fault"]
 
 _FILLER = "/var/tmp/edgectl-filler"  # noqa: S108 - on the virtual machine
-# Leaves nothing at all, not even what is kept for root.
+# Leaves nothing at all, not even what is kept for root. Most of it is only set aside, which is
+# quick; the last megabytes are written.
 _FILL = (
-    f"fallocate -l $(( $(df --output=avail -B1 / | tail -1) - 65536 )) {_FILLER}; "
+    "set -- $(stat -f -c '%f %S' /); "
+    f"fallocate -l $(( $1 * $2 - 4194304 )) {_FILLER}; "
     f"cat /dev/zero >> {_FILLER} 2>/dev/null; sync; true"
 )
 _READ_ONLY = "sync; echo u > /proc/sysrq-trigger; sleep 1; ! touch /edgectl-probe 2>/dev/null"
@@ -61,7 +63,8 @@ FAULTS: dict[str, Fault] = {
     ),
     "clock-1970": Fault(
         title="the clock of a board that has no battery and found no network",
-        bring=_shell("date -s 1970-01-01T00:00:00Z"),
+        # Not its first day: the kernel takes no time before the machine's own start.
+        bring=_shell("date -s 1970-01-02T00:00:00Z"),
         take_back=_shell("hwclock --hctosys --utc 2>/dev/null || date -s @$(stat -c %Y /run)"),
     ),
     "network-down": Fault(
