@@ -1,111 +1,80 @@
-"""A light thread that looks at the board while a model runs: heat, clock, throttling, company.
+"""A trace of the board while a model runs: heat, clock, throttling, the work of others.
 
     with Tracer(interval_s=0.5) as tracer:
         tracer.start_clock()
         ...
     tracer.points
 
-A look takes a few milliseconds of another core, so it is taken twice a second and not oftener.
+The looks are taken by `looking` in a process of its own. A look takes a few milliseconds of
+another core, so it is taken twice a second and not oftener.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import threading
+import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Self
 
-from edgectl_runner.contract import SystemSample, TracePoint, from_document
-from edgectl_runner.system_facts import sample
+from edgectl_runner.contract import TracePoint, from_document
 
-__all__ = ["Tracer", "busy_seconds"]
+__all__ = ["Tracer"]
+
+_LAST_LOOK_S = 30.0
+_START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from edgectl_runner.looking import main;"
+    "main(float(sys.argv[2]), int(sys.argv[3]), sys.argv[4])"
+)
 
 
 class Tracer:
-    """Looks at the board at regular times; `points` has what it saw."""
+    """Looks at the board at regular times; `points` has what was seen, once it has ended."""
 
     def __init__(self, *, interval_s: float, root: str = "/"):
-        self._interval_s = interval_s
-        self._root = root
-        self._points: list[TracePoint] = []
+        package = Path(__file__).resolve().parent.parent
+        words = [_START, str(package), str(interval_s), str(os.getpid()), root]
+        self._command = [sys.executable, "-S", "-E", "-c", *words]
         self._begin_ns = time.perf_counter_ns()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look_often, name="tracer", daemon=True)
-        self._before = self._work()
+        self._points: tuple[TracePoint, ...] = ()
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        # A file and not a pipe: nobody reads while the model is timed, and a pipe would fill up.
+        self._seen = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=self._seen, stderr=subprocess.DEVNULL
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-        self._look()
+        try:
+            self._process.communicate(timeout=_LAST_LOOK_S)  # its input ends: one last look
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        with self._seen as file:
+            file.seek(0)
+            lines = file.read().decode("ascii", "replace").splitlines()
+        self._points = tuple(self._point(line) for line in lines if line.endswith("}"))
 
     def start_clock(self) -> None:
         """Timing begins now; points taken before have a negative time."""
-        now = time.perf_counter_ns()
-        shift_s = (now - self._begin_ns) / 1e9
-        self._begin_ns = now
-        self._points = [_moved(p, shift_s) for p in self._points]
+        self._begin_ns = time.perf_counter_ns()
 
     @property
     def points(self) -> tuple[TracePoint, ...]:
         """What was seen, in order."""
-        return tuple(self._points)
+        return self._points
 
-    def _look_often(self) -> None:
-        while not self._ended.wait(self._interval_s):
-            self._look()
+    def looks(self) -> bool:
+        """Whether the first look was taken; starting to look takes a moment."""
+        return os.fstat(self._seen.fileno()).st_size > 0
 
-    def _look(self) -> None:
-        begin_ns = self._begin_ns
-        seen = from_document(SystemSample, sample(self._root))
-        self._points.append(
-            TracePoint(
-                time_s=round((time.perf_counter_ns() - begin_ns) / 1e9, 3),
-                temperature_celsius=seen.temperature_celsius,
-                cpu_frequency_mhz=seen.cpu_frequency_mhz,
-                throttle_flags=seen.throttle_flags,
-                other_load=self._other_load(),
-            )
-        )
-
-    def _other_load(self) -> float | None:
-        now = self._work()
-        before, self._before = self._before, now
-        if now is None or before is None or now[0] <= before[0]:
-            return None
-        elapsed, all_work, own = (b - a for a, b in zip(before, now, strict=True))
-        return round(max(0.0, all_work - own) / elapsed, 3)
-
-    def _work(self) -> tuple[float, float, float] | None:
-        """Now, and the seconds of work that all processors and this process have done."""
-        busy = busy_seconds(self._root)
-        if busy is None:
-            return None
-        times = os.times()
-        own = times.user + times.system + times.children_user + times.children_system
-        return time.perf_counter(), busy, own
-
-
-def busy_seconds(root: str = "/") -> float | None:
-    """Seconds of work of all processors since the start, from ``/proc/stat``."""
-    try:
-        words = Path(root, "proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
-        # user, nice, system, idle, iowait, irq, softirq, steal; guests are inside user.
-        ticks = [int(word) for word in words[1:9]]
-        return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _moved(point: TracePoint, shift_s: float) -> TracePoint:
-    return TracePoint(
-        time_s=round(point.time_s - shift_s, 3),
-        temperature_celsius=point.temperature_celsius,
-        cpu_frequency_mhz=point.cpu_frequency_mhz,
-        throttle_flags=point.throttle_flags,
-        other_load=point.other_load,
-    )
+    def _point(self, line: str) -> TracePoint:
+        # The clock is the system's monotonic one, so both processes read the same.
+        document = json.loads(line)
+        time_s = round((document.pop("at_ns") - self._begin_ns) / 1e9, 3)
+        return from_document(TracePoint, {"time_s": time_s, **document})

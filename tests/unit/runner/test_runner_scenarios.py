@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import time
 from collections import deque
 from pathlib import Path
 
@@ -12,8 +14,9 @@ from scipy import stats
 
 from edgectl_runner.contract import LoadPlan
 from edgectl_runner.failures import RunnerError
+from edgectl_runner.looking import busy_seconds, process_seconds
 from edgectl_runner.scenarios import arrivals_ns, check_plan, settled
-from edgectl_runner.tracing import Tracer, busy_seconds
+from edgectl_runner.tracing import Tracer
 
 
 def test_arrivals_are_a_poisson_process_of_the_rate_that_was_asked_for() -> None:
@@ -64,13 +67,18 @@ def _board(root: Path, busy_ticks: int) -> None:
     }.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        new = path.with_name("new")
+        new.write_text(text)
+        new.replace(path)  # whoever looks meanwhile sees the old or the new
 
 
 def test_a_trace_tells_heat_clock_throttling_and_the_work_of_others(tmp_path: Path) -> None:
     _board(tmp_path, 100)
     with Tracer(interval_s=0.05, root=str(tmp_path)) as tracer:
         tracer.start_clock()
+        deadline = time.monotonic() + 60
+        while not tracer.looks() and time.monotonic() < deadline:
+            time.sleep(0.01)
         _board(tmp_path, 100_000)
     last = tracer.points[-1]
     assert last.temperature_celsius == pytest.approx(61.234)
@@ -78,6 +86,15 @@ def test_a_trace_tells_heat_clock_throttling_and_the_work_of_others(tmp_path: Pa
     assert last.throttle_flags == 0x50005
     assert max(p.other_load or 0.0 for p in tracer.points) > 1.0
     assert last.time_s > 0
+
+
+def test_own_work_is_not_that_of_others() -> None:
+    before = process_seconds(os.getpid())
+    while time.process_time() < 0.5:
+        pass
+    assert before is not None
+    assert (process_seconds(os.getpid()) or 0.0) >= max(before, 0.4)
+    assert process_seconds(2**22 + 1) is None
 
 
 def test_a_board_that_tells_nothing_gives_points_without_figures(tmp_path: Path) -> None:
