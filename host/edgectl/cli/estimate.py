@@ -199,9 +199,9 @@ def _print_layers(console: Console, estimate: Estimate, top: int) -> None:
         )
     console.print(table)
     console.print(
-        f"{estimate.instructions / 1e6:.1f} M instructions (exact), "
-        f"{estimate.pipeline_cycles / 1e6:.1f} M cycles in the pipeline alone, "
-        f"{estimate.cycles / 1e6:.1f} M with caches and memory: "
-        f"about {estimate.milliseconds:.0f} ms on one core (a model, not a measurement)",
+        f"{estimate.instructions / 1e6:.4g} M instructions (exact), "
+        f"{estimate.pipeline_cycles / 1e6:.4g} M cycles in the pipeline alone, "
+        f"{estimate.cycles / 1e6:.4g} M with caches and memory: "
+        f"about {estimate.milliseconds:.2g} ms on one core (a model, not a measurement)",
         highlight=False,
     )
