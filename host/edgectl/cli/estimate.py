@@ -199,9 +199,13 @@ def _print_layers(console: Console, estimate: Estimate, top: int) -> None:
         )
     console.print(table)
     console.print(
-        f"{estimate.instructions / 1e6:.4g} M instructions (exact), "
-        f"{estimate.pipeline_cycles / 1e6:.4g} M cycles in the pipeline alone, "
-        f"{estimate.cycles / 1e6:.4g} M with caches and memory: "
-        f"about {estimate.milliseconds:.2g} ms on one core (a model, not a measurement)",
+        f"{_figure(estimate.instructions / 1e6)} M instructions (exact), "
+        f"{_figure(estimate.pipeline_cycles / 1e6)} M cycles in the pipeline alone, "
+        f"{_figure(estimate.cycles / 1e6)} M with caches and memory: "
+        f"about {_figure(estimate.milliseconds)} ms on one core (a model, not a measurement)",
         highlight=False,
     )
+
+
+def _figure(value: float) -> str:
+    return f"{value:.1f}" if value >= 10 else f"{value:.2g}"
