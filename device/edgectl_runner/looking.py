@@ -22,10 +22,11 @@ __all__ = ["busy_seconds", "main", "process_seconds"]
 def main(interval_s: float, watched: int, root: str) -> None:
     """Prints one JSON line for each look; ``watched`` is the process whose work is not others'."""
     os.nice(5)  # the model goes first where both want the same core
-    before = _work(watched, root)
-    ended = False
+    before: Work | None = None  # so the first look, taken at once, tells no work
+    wait_s, ended = 0.0, False
     while not ended:
-        ended = bool(select.select([0], [], [], interval_s)[0])
+        ended = bool(select.select([0], [], [], wait_s)[0])
+        wait_s = interval_s
         seen = sample(root)
         now = _work(watched, root)
         point = {

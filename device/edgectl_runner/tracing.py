@@ -24,7 +24,7 @@ from edgectl_runner.contract import TracePoint, from_document
 
 __all__ = ["Tracer"]
 
-_LAST_LOOK_S = 30.0
+_FIRST_LOOK_S, _LAST_LOOK_S = 15.0, 30.0
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); from edgectl_runner.looking import main;"
     "main(float(sys.argv[2]), int(sys.argv[3]), sys.argv[4])"
@@ -47,6 +47,10 @@ class Tracer:
         self._process = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=self._seen, stderr=subprocess.DEVNULL
         )
+        # Until it looks, starting it would disturb the model, and nobody would be looking.
+        deadline = time.monotonic() + _FIRST_LOOK_S
+        while not self.looks() and self._process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
         return self
 
     def __exit__(self, *_: object) -> None:

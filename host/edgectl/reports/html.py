@@ -119,7 +119,7 @@ def _notices(report: BenchmarkReport) -> str:
     notes = sorted({n for run in report.runs for n in run.notes if not n.startswith("emulated")})
     if notes:
         items = "".join(f"<li>{escape(note)}</li>" for note in notes)
-        parts.append(f'<div class="notice"><b>Not known.</b><ul>{items}</ul></div>')
+        parts.append(f'<div class="notice"><b>Notes.</b><ul>{items}</ul></div>')
     return "".join(parts)
 
 

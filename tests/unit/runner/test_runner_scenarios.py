@@ -76,9 +76,7 @@ def test_a_trace_tells_heat_clock_throttling_and_the_work_of_others(tmp_path: Pa
     _board(tmp_path, 100)
     with Tracer(interval_s=0.05, root=str(tmp_path)) as tracer:
         tracer.start_clock()
-        deadline = time.monotonic() + 60
-        while not tracer.looks() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        time.sleep(0.5)  # several looks: the first to tell the work of others needs two
         _board(tmp_path, 100_000)
     last = tracer.points[-1]
     assert last.temperature_celsius == pytest.approx(61.234)
@@ -101,9 +99,7 @@ def test_a_board_that_tells_nothing_gives_points_without_figures(tmp_path: Path)
     assert busy_seconds(str(tmp_path)) is None
     with Tracer(interval_s=10.0, root=str(tmp_path)) as tracer:
         pass
-    (point,) = tracer.points
-    assert (point.temperature_celsius, point.other_load, point.cpu_frequency_mhz) == (
-        None,
-        None,
-        (),
-    )
+    for point in tracer.points:
+        assert point.temperature_celsius is None
+        assert point.other_load is None
+        assert point.cpu_frequency_mhz == ()
