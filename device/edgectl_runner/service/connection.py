@@ -22,6 +22,7 @@ __all__ = ["Application", "Connection", "Connections"]
 LINGER_S = 1.0
 LINGER_BYTES = 1 << 20
 SMALL_BODY_BYTES = 65536
+SCRATCH_BYTES = 16384
 # A body in many tiny chunks costs far more to take apart than its bytes are worth.
 FREE_CHUNKS = 256
 MIN_CHUNK_BYTES = 256
@@ -58,6 +59,9 @@ class _State(enum.Enum):
     ANSWERING = enum.auto()
     SENDING = enum.auto()
     CLOSING = enum.auto()
+
+
+_READING = (_State.IDLE, _State.HEADERS, _State.BODY)
 
 
 class Connections:
@@ -105,20 +109,22 @@ class Connections:
             connection.abort()
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """The server's side of one connection.
 
     A client that closes its half counts as gone: nobody who waits for an inference does that, and
     a client that went away looks the same.
+
+    A body whose length is known is received into its own place in memory at once, past h11, and the
+    tensors of the request are views into it: the bytes of an input are copied by the kernel and by
+    the runtime, and nowhere between.
     """
 
     def __init__(self, connections: Connections):
         self._connections = connections
         self._limits = connections.limits
         self._application = connections.application
-        self._http = h11.Connection(
-            h11.SERVER, max_incomplete_event_size=self._limits.max_header_bytes
-        )
+        self._http = self._new_http()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._state = _State.IDLE
@@ -127,10 +133,16 @@ class Connection(asyncio.Protocol):
         self._request: Request | None = None
         self._request_started = 0.0
         self._body = bytearray()
+        self._lacking = 0
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._max_body = 0
         self._chunks = 0
         self._lingered = 0
         self._unsent = False
+        self._pipelined: bytes | None = None
+
+    def _new_http(self) -> h11.Connection:
+        return h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.max_header_bytes)
 
     # --- called by the event loop ------------------------------------------------------------
 
@@ -145,20 +157,39 @@ class Connection(asyncio.Protocol):
             # A new connection has the time of a request's headers, not that of an idle one.
             self._arm(self._limits.header_timeout_s, self._too_slow)
 
-    def data_received(self, data: bytes) -> None:
-        """Bytes from the client."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go: what lacks of a body, else a place to read headers from."""
+        del sizehint
+        if self._lacking:
+            return memoryview(self._body)[-self._lacking :]
+        return self._scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes have come."""
+        if not self._lacking:
+            self._received(bytes(self._scratch[:nbytes]))
+            return
+        self._lacking -= nbytes
+        if not self._lacking:
+            self._answer()
+
+    def _received(self, data: bytes) -> None:
         if self._state is _State.CLOSING:
             self._lingered += len(data)
             if self._lingered > LINGER_BYTES:
                 self.abort()
             return
+        if self._state in (_State.ANSWERING, _State.SENDING):
+            # A pipelined request: it waits, and the client is read no further.
+            if self._pipelined is not None:
+                self._pipelined += data
+            else:
+                self._http.receive_data(data)
+            self._pause()
+            return
         if self._state is _State.IDLE:
             self._begin()
         self._http.receive_data(data)
-        if self._state in (_State.ANSWERING, _State.SENDING):
-            # A pipelined request: it waits in h11's buffer, and the client is read no further.
-            self._pause()
-            return
         self._advance()
 
     def pause_writing(self) -> None:
@@ -211,7 +242,7 @@ class Connection(asyncio.Protocol):
 
     def _advance(self) -> None:
         try:
-            while self._state in (_State.IDLE, _State.HEADERS, _State.BODY):
+            while not self._lacking and self._state in _READING:
                 event = self._http.next_event()
                 if event is h11.NEED_DATA or event is h11.PAUSED:
                     return
@@ -261,9 +292,24 @@ class Connection(asyncio.Protocol):
             raise self._too_large()
         self._body = bytearray()
         self._chunks = 0
-        if self._http.they_are_waiting_for_100_continue:
+        if length is not None and int(length) > 0:
+            self._receive_directly(int(length))
+        if self._http.they_are_waiting_for_100_continue and self._state is _State.BODY:
             answer = h11.InformationalResponse(status_code=100, headers=[])
             self._write(self._http.send(answer) or b"")
+
+    def _receive_directly(self, length: int) -> None:
+        """Takes over from h11, which has no way to be told of a body that went past it.
+
+        What h11 holds already is the body's beginning, and perhaps a pipelined request.
+        """
+        held, _ = self._http.trailing_data
+        self._body = bytearray(length)
+        self._body[: min(length, len(held))] = held[:length]
+        self._lacking = max(0, length - len(held))
+        self._pipelined = bytes(held[length:])
+        if not self._lacking:
+            self._answer()
 
     def _on_data(self, event: h11.Data) -> None:
         self._body += event.data
@@ -314,6 +360,8 @@ class Connection(asyncio.Protocol):
         """Answers before the request is complete, and closes: what follows cannot be told apart."""
         self._disarm()
         self._state = _State.CLOSING
+        self._lacking = 0
+        self._body = bytearray()
         if self._transport is None:
             return
         # h11 sends an answer only to a request that it could read.
@@ -368,12 +416,19 @@ class Connection(asyncio.Protocol):
             self._state = _State.CLOSING
             self._linger()
             return
-        try:
-            self._http.start_next_cycle()
-        except h11.LocalProtocolError:
-            self._state = _State.CLOSING
-            self._linger()
-            return
+        if self._pipelined is not None:
+            # h11 still waits for the body that it never saw: a new one takes up from here.
+            rest, self._pipelined = self._pipelined, None
+            self._http = self._new_http()
+            if rest:
+                self._http.receive_data(rest)
+        else:
+            try:
+                self._http.start_next_cycle()
+            except h11.LocalProtocolError:
+                self._state = _State.CLOSING
+                self._linger()
+                return
         self._state = _State.IDLE
         self._arm(self._limits.idle_timeout_s, self._too_slow)
         self._resume()

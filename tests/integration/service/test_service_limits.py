@@ -111,6 +111,28 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off(limited: RunningServi
     assert limited.ask("GET", "/v2/health/live").status == 200
 
 
+@pytest.mark.parametrize("piece", [1000, 16384, 50_000, 1 << 20])
+def test_a_picture_arrives_whole_however_it_is_cut(limited: RunningService, piece: int) -> None:
+    x = np.random.default_rng(piece).normal(size=(1, 3, 224, 224)).astype(np.float32)
+    body, headers = encode_request({"x": x})
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    request = f"POST /v2/models/picture/infer HTTP/1.1\r\nHost: x\r\n{lines}".encode()
+    request += f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+    last = b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    with limited.raw() as connection:
+        stream = request + request + last
+        sender = threading.Thread(
+            target=lambda: [
+                connection.sendall(stream[at : at + piece]) for at in range(0, len(stream), piece)
+            ]
+        )
+        sender.start()
+        answer = _read_all(connection)
+        sender.join()
+    assert answer.count(b"HTTP/1.1 200") == 3
+    assert answer.count((x + 1).tobytes()) == 2
+
+
 def test_an_idle_connection_is_closed(limited: RunningService) -> None:
     with limited.raw() as connection:
         connection.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
