@@ -51,7 +51,7 @@ def write_tosa(lowered: LoweredModule, path: Path) -> Path:
             [
                 str(tool),
                 str(source),
-                "--tosa-attach-target=profiles=pro_int,pro_fp extensions=int64,int4,int16",
+                "--tosa-attach-target=profiles=pro_int,pro_fp",
                 "--tosa-serialize",
                 f"--tosa-flatbuffer-filename={result}",
                 "-o",
