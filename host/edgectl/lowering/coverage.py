@@ -77,7 +77,7 @@ def _verdict(
         module=path,
         operator=name,
         where=where,
-        dialect=str(dialect),
+        dialect="" if where is Where.REFUSED else str(dialect),
         reason=reason,
         macs=macs_of(node),
         integer=getattr(node.target, "namespace", "") == "edgectl",
