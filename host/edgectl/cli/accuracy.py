@@ -20,7 +20,7 @@ def print_quantization(console: Console, document: Mapping[str, Any]) -> None:
     share = report["integer_macs"] / report["macs"] if report["macs"] else 0.0
     found = report["against_float"]
     parts = [f"{document['name']}: {share:.1%} of the multiply-accumulates are integer"]
-    if report.get("operations"):
+    if report["integer_macs"] and report.get("operations"):
         parts[0] += f", {report['integer_operations'] / report['operations']:.1%} of the operations"
     reference = report.get("reference", "fp32")
     parts += [f"{_db(found['mean_sqnr_db'])} {reference} on {_inputs(found['samples'])}"]

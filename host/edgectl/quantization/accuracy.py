@@ -94,6 +94,9 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+# Half precision in another order of sums; the limit that golden outputs are held to, too.
+_ROUNDING_DB = 40.0
+
 Program = Callable[[Sample], Sequence[torch.Tensor]]
 
 
@@ -195,6 +198,11 @@ def verdict(quantization: Agreement, code: Agreement, *, reference: str = "fp32"
         return (
             f"The loss is quantization: {quantization.sqnr_db:.1f} dB against {reference}, while "
             f"the device computes the quantized program {how}."
+        )
+    if code.sqnr_db >= _ROUNDING_DB:
+        return (
+            f"Both losses are small: quantization's {quantization.sqnr_db:.1f} dB against "
+            f"{reference}, and the device follows the quantized program {how}."
         )
     return (
         f"The device computes something else than the quantized program ({code.sqnr_db:.1f} dB, "

@@ -43,6 +43,11 @@ def test_the_verdict_blames_the_compiler_when_the_device_does_not():
     assert "look at the compiler" in three_way(exact, quantized, device)["verdict"]
 
 
+def test_rounding_of_half_precision_blames_nobody():
+    exact, quantized, device = outputs(0.0), outputs(1e-3, 1), outputs(1e-3, 2)
+    assert three_way(exact, quantized, device)["verdict"].startswith("Both losses are small")
+
+
 @pytest.mark.parametrize(
     ("module", "pairs"),
     [
