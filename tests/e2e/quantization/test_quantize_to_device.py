@@ -11,6 +11,7 @@ from edgectl.bundle import read_bundle
 from edgectl.cli.main import main
 from edgectl.device_accuracy import quantization_report
 from support import small_models
+from support.command import Edgectl
 from support.golden_on_device import check_on_device
 from support.pt2e import pt2e
 
@@ -144,6 +145,21 @@ def test_a_program_that_came_quantized_deploys_as_integers(virtual_pi, tmp_path)
         "--quantize", "int8", "--calibration", "absent.npz",
     ).expect(2)  # fmt: skip
     assert "is quantized already" in refused.stderr
+
+
+@pytest.mark.slow
+def test_half_precision_on_a_pi_5(tmp_path_factory):
+    home = tmp_path_factory.mktemp("rpi5-home")
+    made = home / "half.edgectl"
+    command = Edgectl(home=home)
+    command("emulator", "up", "-q", "--target", "rpi5").expect(0)
+    try:
+        command("compile", MODEL, "-o", made, "--target", "rpi5", "--quantize", "fp16").expect(0)
+        result = command("deploy", made, "--device", "emulator", "--json", "--iterations", "1")
+        accuracy = result.expect(0).document["accuracy"]
+    finally:
+        command("emulator", "down", "-q").expect(0)
+    assert accuracy["end_to_end"]["sqnr_db"] > 50
 
 
 def test_integers_at_the_boundary(bundles):
