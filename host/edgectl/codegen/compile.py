@@ -45,6 +45,13 @@ def load_target_or_fail(name: str) -> Target:
     try:
         return load_target(name)
     except UnknownTargetError as error:
+        if name == "rpi5-vulkan":
+            raise UsageError(
+                "Models cannot run on the Pi 5's GPU yet, so rpi5-vulkan is no target.",
+                cause="iree-compile makes vulkan-spirv modules for generic devices and knows no "
+                "VideoCore; the runner drives processors only; no Pi's Vulkan driver was tried.",
+                next_step="Use --target rpi5, which runs on the processor.",
+            ) from error
         raise UsageError(
             f"There is no target {name!r}.",
             cause=f"Known targets are {', '.join(error.known)}.",
