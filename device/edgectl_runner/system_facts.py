@@ -143,7 +143,8 @@ def _output(command: list[str], timeout_s: float = 10.0) -> str | None:
 
 def _board_model(root: str) -> str | None:
     for path in ("proc/device-tree/model", "sys/firmware/devicetree/base/model"):
-        if model := _read(root, path):
+        model = _read(root, path)
+        if model:
             return model
     # Where the device tree is hidden (in a container), Raspberry Pi OS's kernel says it here too.
     for line in (_read(root, "proc/cpuinfo") or "").splitlines():

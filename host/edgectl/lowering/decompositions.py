@@ -180,6 +180,19 @@ def erfc(x: Tensor) -> Tensor:
     return 1.0 - torch.erf(x)
 
 
+def signbit(x: Tensor) -> Tensor:
+    """Whether the sign bit is set; of a negative zero it shows in the reciprocal."""
+    if not x.dtype.is_floating_point:
+        return x < 0
+    return (x < 0) | (torch.reciprocal(x) == -math.inf)
+
+
+def copysign(x: Tensor, y: Tensor) -> Tensor:
+    """|x| with the sign of y."""
+    size = x.abs()
+    return torch.where(signbit(y), -size, size)
+
+
 def hypot(x: Tensor, y: Tensor) -> Tensor:
     """sqrt(x^2 + y^2), scaled by the larger of the two so that nothing overflows."""
     x, y = x.abs(), y.abs()
@@ -300,6 +313,8 @@ _OURS: dict[Any, Callable[..., Any]] = {
     aten._native_batch_norm_legit.no_stats: instance_norm,  # noqa: SLF001
     aten.erfc.default: erfc,
     aten.hypot.default: hypot,
+    aten.signbit.default: signbit,
+    aten.copysign.Tensor: copysign,
     aten._cdist_forward.default: distances,  # noqa: SLF001
     aten.median.dim: median,
     aten.pow.Tensor_Scalar: power_number,
