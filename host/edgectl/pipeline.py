@@ -1,77 +1,33 @@
-"""The stages in order; nothing else.
+"""The stages from a model to a bundle, in order; nothing else.
 
-build   source -> ExportedModel -> [QuantizedModel] -> LoweredModule -> CompiledModule -> Bundle
-deploy  Bundle -> device -> Deployment
+    source -> ExportedModel -> [QuantizedModel] -> LoweredModule -> CompiledModule -> Bundle
+
+What becomes of a bundle on a device is in `edgectl.deployment`.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from edgectl.errors import DeviceError, OutputMismatchError
+from edgectl.hooks import Hooks
 from edgectl.records import Bundle, CompiledModule, ExportedModel, LoweredModule, QuantizedModel
 from edgectl.settings import Settings, load_settings
-from edgectl_runner.contract import RunReport, RunRequest
 
 if TYPE_CHECKING:
     from edgectl.quantization.recipe import Quality
-    from edgectl.remote import Device, Progress
     from edgectl.sources import ImageOptions, TrustPolicy
 
 __all__ = [
     "BuildOptions",
-    "Deployment",
-    "DeploymentPlan",
-    "Hooks",
     "QuantizeOptions",
-    "Sending",
     "SourceOptions",
-    "Timing",
     "build",
-    "deploy",
     "load_source",
-    "mismatch",
-    "plan_deployment",
     "quantize_model",
 ]
-
-
-Result = TypeVar("Result")
-
-
-def _no_step(text: str) -> AbstractContextManager[None]:
-    del text
-    return nullcontext()
-
-
-def _no_count(text: str) -> AbstractContextManager[Callable[[str, int, int | None], None] | None]:
-    del text
-    return nullcontext()
-
-
-def _no_transfer(text: str) -> AbstractContextManager[Progress | None]:
-    del text
-    return nullcontext()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hooks:
-    """How a caller follows the work.
-
-    ``step`` wraps each stage, ``transfer`` each upload (bytes done, bytes in all), ``count`` what
-    has many steps of its own (its name, how many are done, how many there are if that is known).
-    """
-
-    step: Callable[[str], AbstractContextManager[None]] = _no_step
-    count: Callable[
-        [str], AbstractContextManager[Callable[[str, int, int | None], None] | None]
-    ] = _no_count
-    transfer: Callable[[str], AbstractContextManager[Progress | None]] = _no_transfer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,61 +77,6 @@ class BuildOptions:
     exact_rounding: bool = False
     kernels: bool = True
     compiler_flags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """How a run is timed on the device."""
-
-    warmup_iterations: int = 3
-    iterations: int = 20
-    min_seconds: float = 0.0
-    threads: int | None = None
-    cpu_affinity: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sending:
-    """How a bundle travels: no faster than ``bytes_per_s``; an older one only if that is allowed.
-
-    ``reconnect`` opens the device again after a broken connection; without it the first break
-    ends the deployment (and the next one goes on where it stopped).
-    """
-
-    bytes_per_s: float | None = None
-    allow_downgrade: bool = False
-    reconnect: Callable[[], Device] | None = None
-    notify: Callable[[str], None] = print
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeploymentPlan:
-    """What a deployment would do to a device; ``files`` are written there on the way."""
-
-    device: str
-    release: str | None
-    runtime_bytes: int
-    payload_bytes: int
-    files: tuple[str, ...]
-    already_installed: bool
-    already_current: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
-    """A bundle on a device, and what its run there gave.
-
-    ``accuracy`` tells quantization's loss from code generation's (`edgectl.device_accuracy`).
-    """
-
-    device: str
-    emulated: bool
-    release: str
-    payload_bytes: int
-    runtime_bytes: int
-    report: RunReport
-    outputs: bytes | None = field(default=None, repr=False)
-    accuracy: Mapping[str, Any] | None = None
 
 
 def build(
@@ -308,201 +209,3 @@ def _images(options: SourceOptions) -> ImageOptions | None:
     from edgectl.sources import parse_image_options
 
     return parse_image_options(options.image_size, options.mean, options.std)
-
-
-def deploy(
-    bundle: Bundle,
-    device: Device,
-    *,
-    timing: Timing | None = None,
-    sending: Sending | None = None,
-    settings: Settings | None = None,
-    hooks: Hooks | None = None,
-) -> Deployment:
-    """Prepares the device, pushes what it lacks, runs the bundle there and compares.
-
-    A deployment whose outputs are wrong is returned with ``report.latency`` unset; `mismatch`
-    makes the error of it.
-    """
-    from edgectl.device_accuracy import device_accuracy
-    from edgectl.remote.install import prepare_device
-    from edgectl.remote.push import push_bundle, run_release
-    from edgectl.signing import load_or_create_key
-
-    settings = settings or load_settings()
-    hooks = hooks or Hooks()
-    timing = timing or Timing()
-    sending = sending or Sending()
-    with hooks.step(f"look at {device.label}"):
-        python = _usable_python(bundle, device)
-    with _connection(device, sending) as on_device:
-        with hooks.step("prepare the runner"), hooks.transfer("runner") as progress:
-            handle = on_device(
-                lambda device, watch: prepare_device(
-                    device,
-                    python=python,
-                    cache_dir=settings.cache_dir / "wheels",
-                    progress=watch,
-                    bytes_per_s=sending.bytes_per_s,
-                ),
-                progress,
-            )
-        with hooks.step("push the bundle"), hooks.transfer(bundle.manifest.name) as progress:
-            key = load_or_create_key(settings.config_dir / "keys")
-            push = on_device(
-                lambda device, watch: push_bundle(
-                    device,
-                    handle,
-                    bundle.path,
-                    key=key,
-                    progress=watch,
-                    bytes_per_s=sending.bytes_per_s,
-                    allow_downgrade=sending.allow_downgrade,
-                ),
-                progress,
-            )
-        if push.healthy is False:
-            raise DeviceError(
-                f"The device took {bundle.manifest.name} on probation and went back: "
-                f"{push.reason or 'it did not prove healthy'}.",
-                cause="The new release did not load, or did not answer as PyTorch does, there.",
-                next_step=f"The release before it still runs; edgectl doctor {device.label}",
-            )
-        with hooks.step("check and time"), tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "out.npz"
-            request = RunRequest(
-                release=push.release,
-                warmup_iterations=timing.warmup_iterations,
-                iterations=timing.iterations,
-                min_seconds=timing.min_seconds,
-                threads=timing.threads,
-                cpu_affinity=timing.cpu_affinity,
-            )
-            # Not tried again: a second run would be another measurement.
-            report = run_release(on_device.device, handle, request, outputs=file)
-            outputs = file.read_bytes() if file.exists() else None
-    return Deployment(
-        device=device.label,
-        emulated=device.emulated or report.emulated,
-        release=push.release,
-        payload_bytes=push.payload_bytes,
-        runtime_bytes=handle.bytes_sent,
-        report=report,
-        outputs=outputs,
-        accuracy=device_accuracy(bundle, report, outputs),
-    )
-
-
-def plan_deployment(
-    bundle: Bundle, device: Device, *, settings: Settings | None = None
-) -> DeploymentPlan:
-    """What `deploy` would send; nothing is changed on the device.
-
-    Raises:
-        EdgectlError: as `deploy` would before its first byte travels.
-    """
-    from edgectl.remote.install import plan_preparation
-    from edgectl.remote.push import plan_push
-    from edgectl.signing import load_or_create_key
-
-    settings = settings or load_settings()
-    python = _usable_python(bundle, device)
-    handle, runtime_bytes = plan_preparation(
-        device, python=python, cache_dir=settings.cache_dir / "wheels"
-    )
-    if handle is None:  # nobody there who could say what is missing: everything is
-        return DeploymentPlan(
-            device=device.label,
-            release=None,
-            runtime_bytes=runtime_bytes,
-            payload_bytes=sum(f.size_bytes for f in bundle.manifest.files.values()),
-            files=(),
-            already_installed=False,
-            already_current=False,
-        )
-    key = load_or_create_key(settings.config_dir / "keys")
-    plan = plan_push(device, handle, bundle.path, key=key)
-    return DeploymentPlan(
-        device=device.label,
-        release=plan.release,
-        runtime_bytes=runtime_bytes,
-        payload_bytes=plan.payload_bytes,
-        files=plan.files,
-        already_installed=plan.already_installed,
-        already_current=plan.already_current,
-    )
-
-
-def _usable_python(bundle: Bundle, device: Device) -> str:
-    """The device's interpreter, once everything that the deployment needs was found there."""
-    from edgectl.codegen import load_target_or_fail
-    from edgectl.doctor import preflight
-    from edgectl.remote.facts import gather_facts
-    from edgectl.remote.wheelhouse import SUPPORTED_PYTHONS
-
-    facts = gather_facts(device)
-    preflight(
-        facts,
-        load_target_or_fail(bundle.manifest.target),
-        needed_bytes=sum(entry.size_bytes for entry in bundle.manifest.files.values()),
-        needed_inodes=len(bundle.manifest.files) + 64,
-    )
-    python = facts.usable_python(SUPPORTED_PYTHONS)
-    return python.path if python is not None else "python3"
-
-
-@contextmanager
-def _connection(device: Device, sending: Sending) -> Iterator[_Connection]:
-    """The device's connection, replaced after breaks; a replacement is closed at the end."""
-    connection = _Connection(device, sending)
-    try:
-        yield connection
-    finally:
-        if connection.device is not device:
-            connection.device.close()
-
-
-class _Connection:
-    """What is open to the device at the moment."""
-
-    def __init__(self, device: Device, sending: Sending):
-        self.device = device
-        self._sending = sending
-
-    def __call__(
-        self, action: Callable[[Device, Progress], Result], progress: Progress | None
-    ) -> Result:
-        """``action`` on the device, over new connections if it breaks and may be opened again."""
-        from edgectl.remote.reconnecting import Watch, with_reconnects
-
-        reconnect, watch = self._sending.reconnect, Watch(progress)
-        if reconnect is None:
-            return action(self.device, watch)
-        result, self.device = with_reconnects(
-            self.device,
-            reconnect,
-            lambda device: action(device, watch),
-            watch=watch,
-            notify=self._sending.notify,
-        )
-        return result
-
-
-def mismatch(report: RunReport) -> OutputMismatchError | None:
-    """The error of a run whose outputs are not PyTorch's, or ``None`` when they are."""
-    wrong = [c for c in report.comparisons if not c.passed]
-    if not wrong and report.comparisons:
-        return None
-    if not wrong:
-        return OutputMismatchError(
-            "The device returned no output to compare, so nothing is known to be right.",
-            next_step="Compile the bundle again with an example input.",
-        )
-    worst = max(wrong, key=lambda c: c.max_relative_error)
-    return OutputMismatchError(
-        f"The device does not compute what PyTorch computes: output {worst.name!r} of call "
-        f"{worst.call} differs by up to {worst.max_absolute_error:.3g} "
-        f"({worst.max_relative_error:.2g} of its largest value). No latency is reported.",
-        cause=worst.reason or "The compiler or the runtime produced wrong code for this model.",
-        next_step="Try --no-kernels, then --dialect linalg; then report it with the bundle.",
-    )

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from edgectl.deployment import mismatch
 from edgectl.errors import DeviceError
-from edgectl.pipeline import Hooks, mismatch
+from edgectl.hooks import Hooks
+from edgectl.installing import check_fit, connection, prepare
 from edgectl.records import Bundle
 from edgectl.settings import Settings, load_settings
 from edgectl_runner.contract import LoadPlan, RunReport, RunRequest
@@ -102,29 +104,12 @@ def open_session(
     Raises:
         DeviceError: the device lacks something that a bundle needs.
     """
-    from edgectl.codegen import load_target_or_fail
-    from edgectl.doctor import preflight
     from edgectl.remote.facts import gather_facts
-    from edgectl.remote.install import prepare_device
-    from edgectl.remote.wheelhouse import SUPPORTED_PYTHONS
 
     settings, hooks = settings or load_settings(), hooks or Hooks()
     with hooks.step(f"look at {device.label}"):
         facts = (look or gather_facts)(device)
-        for bundle in bundles:
-            preflight(
-                facts,
-                load_target_or_fail(bundle.manifest.target),
-                needed_bytes=sum(e.size_bytes for e in bundle.manifest.files.values()),
-                needed_inodes=len(bundle.manifest.files) + 64,
-            )
-    python = facts.usable_python(SUPPORTED_PYTHONS)
-    with hooks.step("prepare the runner"), hooks.transfer("runner") as progress:
-        handle = prepare_device(
-            device,
-            facts,
-            python=python.path if python is not None else "python3",
-            cache_dir=settings.cache_dir / "wheels",
-            progress=progress,
-        )
+        python = check_fit(facts, bundles)
+    with connection(device) as on_device:
+        handle = prepare(on_device, python, settings=settings, hooks=hooks)
     return Session(device=device, handle=handle, facts=facts, settings=settings, hooks=hooks)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgectl.cli.building import hooks_of
-from edgectl.cli.bundles import bundle_of
-from edgectl.cli.connecting import connected, target_of
+from edgectl.cli.bundles import bundle_and_device
 from edgectl.cli.console import Output
 from edgectl.cli.measuring import bench_options
 from edgectl.cli.options import build_options, device_option, output_options
@@ -72,18 +70,13 @@ def command(
         check_form(report_file)
     layers = layers_of_profile(profile_file) if profile_file is not None else ()
     settings = load_settings()
-    options["target"] = target_of(options["target"], device)
-    with (
-        tempfile.TemporaryDirectory(prefix="edgectl-") as folder,
-        connected(
-            device,
-            output,
-            accept_new_host_key=accept_new_host_key,
-            ssh_timeout_s=ssh_timeout_s,
-            target=options["target"],
-        ) as remote,
-    ):
-        bundle = bundle_of(Path(folder), output, options)
+    with bundle_and_device(
+        output,
+        options,
+        device=device,
+        accept_new_host_key=accept_new_host_key,
+        ssh_timeout_s=ssh_timeout_s,
+    ) as (bundle, remote):
         session = open_session(remote, (bundle,), settings=settings, hooks=hooks_of(output))
         report = benchmark(session, bundle, bench, command=("edgectl", *sys.argv[1:]))
         keep(report, settings)

@@ -10,14 +10,8 @@ import click
 
 from edgectl.cli.connecting import DEFAULT_TARGET
 from edgectl.cli.console import Output
-from edgectl.pipeline import (
-    BuildOptions,
-    Hooks,
-    QuantizeOptions,
-    SourceOptions,
-    build,
-    load_source,
-)
+from edgectl.hooks import Hooks
+from edgectl.pipeline import BuildOptions, QuantizeOptions, SourceOptions, build, load_source
 from edgectl.settings import load_settings
 
 if TYPE_CHECKING:

@@ -21,17 +21,10 @@ from edgectl.cli.documents import DeploymentDocument
 from edgectl.cli.fleet import deploy_to_each, devices_of, sending_words, timing_words
 from edgectl.cli.options import build_options, device_option, output_options
 from edgectl.cli.running import print_report, timing_options
+from edgectl.deployment import Deployment, DeploymentPlan, Timing, deploy, mismatch, plan_deployment
 from edgectl.device_accuracy import quantization_report
 from edgectl.errors import OutputMismatchError, UsageError
-from edgectl.pipeline import (
-    Deployment,
-    DeploymentPlan,
-    Sending,
-    Timing,
-    deploy,
-    mismatch,
-    plan_deployment,
-)
+from edgectl.installing import Sending
 from edgectl.remote.busy import check_free
 from edgectl.settings import load_settings
 from edgectl_runner.contract import to_document

@@ -22,7 +22,7 @@ from edgectl.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgectl.pipeline import Timing
+    from edgectl.deployment import Timing
 
 __all__ = ["Outcome", "deploy_to_each", "devices_of", "sending_words", "timing_words"]
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgectl.cli.building import hooks_of
-from edgectl.cli.bundles import bundle_of
-from edgectl.cli.connecting import connected, target_of
+from edgectl.cli.bundles import bundle_and_device
 from edgectl.cli.console import Output
 from edgectl.cli.options import build_options, device_option, output_options
 from edgectl.settings import load_settings
@@ -57,18 +54,13 @@ def command(
     from edgectl.profiling import profile_bundle
 
     settings = load_settings()
-    options["target"] = target_of(options["target"], device)
-    with (
-        tempfile.TemporaryDirectory(prefix="edgectl-") as folder,
-        connected(
-            device,
-            output,
-            accept_new_host_key=accept_new_host_key,
-            ssh_timeout_s=ssh_timeout_s,
-            target=options["target"],
-        ) as remote,
-    ):
-        bundle = bundle_of(Path(folder), output, options)
+    with bundle_and_device(
+        output,
+        options,
+        device=device,
+        accept_new_host_key=accept_new_host_key,
+        ssh_timeout_s=ssh_timeout_s,
+    ) as (bundle, remote):
         profile = profile_bundle(
             bundle,
             remote,

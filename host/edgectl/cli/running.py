@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgectl.pipeline import Timing
+from edgectl.deployment import Timing
 
 if TYPE_CHECKING:
     from rich.console import Console

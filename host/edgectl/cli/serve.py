@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgectl.cli.building import build_from_options, hooks_of
-from edgectl.cli.connecting import connected, target_of
+from edgectl.cli.building import hooks_of
+from edgectl.cli.bundles import bundle_and_device
 from edgectl.cli.console import Output
 from edgectl.cli.operating import Managed, managed_device_options
 from edgectl.cli.options import build_options, device_option, output_options
@@ -22,7 +20,6 @@ from edgectl.settings import load_settings
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgectl.records import Bundle
     from edgectl.serving import ServiceStatus
 
 __all__ = ["command"]
@@ -106,18 +103,13 @@ def start(
     fresh = token is None and host not in LOOPBACK
     if fresh:
         token = new_token()
-    options["target"] = target_of(options["target"], device)
-    with (
-        tempfile.TemporaryDirectory(prefix="edgectl-") as folder,
-        connected(
-            device,
-            output,
-            accept_new_host_key=accept_new_host_key,
-            ssh_timeout_s=ssh_timeout_s,
-            target=options["target"],
-        ) as remote,
-    ):
-        bundle = _bundle(Path(folder), output, options)
+    with bundle_and_device(
+        output,
+        options,
+        device=device,
+        accept_new_host_key=accept_new_host_key,
+        ssh_timeout_s=ssh_timeout_s,
+    ) as (bundle, remote):
         service = ServiceOptions(
             models=_served_already(remote) if also else (),
             host=host,
@@ -302,17 +294,6 @@ def bench(
 
     document = {"url": url, "loads": [dataclasses.asdict(report) for report in reports]}
     output.result(document, render)
-
-
-def _bundle(folder: Path, output: Output, options: dict[str, Any]) -> Bundle:
-    from edgectl.bundle import read_bundle
-    from edgectl.sources import is_bundle
-
-    path = options["source"].source
-    if is_bundle(path):
-        return read_bundle(Path(path))
-    bundle, _ = build_from_options(folder / "model.edgectl", output, **options)
-    return bundle
 
 
 def _served_already(device: Any) -> tuple[Any, ...]:

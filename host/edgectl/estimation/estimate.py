@@ -19,7 +19,7 @@ from edgectl.estimation.memory_model import (
 )
 from edgectl.estimation.pipeline_model import cycles_by_dispatch
 from edgectl.estimation.tools import find_tools
-from edgectl.pipeline import Hooks
+from edgectl.hooks import Hooks
 from edgectl.records import Bundle, DispatchCall
 from edgectl.settings import Settings, load_settings
 from edgectl_toolchains import Target, load_target

@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from edgectl.bundle import read_program
+from edgectl.deployment import Deployment, Timing, deploy, mismatch
 from edgectl.errors import DeviceError, EdgectlError
-from edgectl.pipeline import Deployment, Hooks, Sending, Timing, deploy, mismatch
+from edgectl.hooks import Hooks
+from edgectl.installing import Sending, python_of
 from edgectl.profiling.attribute import CallTime, attribute
 from edgectl.profiling.trace import read_trace
 from edgectl.records import Bundle
 from edgectl.remote import Device
 from edgectl.remote.agent_calls import RunnerHandle
+from edgectl.remote.facts import gather_facts
 from edgectl.remote.install import find_runner
 from edgectl.settings import Settings
 from edgectl_runner.contract import EntryPoint
@@ -115,7 +118,7 @@ def profile_bundle(
 def _run(
     device: Device, bundle: Bundle, deployment: Deployment, iterations: int, threads: int
 ) -> tuple[dict[str, Any], bytes]:
-    handle = find_runner(device, python=_python(device))
+    handle = find_runner(device, python=python_of(gather_facts(device)))
     tool = f"{handle.root}/env/{handle.environment_digest}/iree/_runtime_libs/iree-benchmark-module"
     release = f"{handle.root}/releases/{deployment.release}"
     trace = f"{handle.incoming}/profile-{uuid.uuid4().hex[:12]}.ireeprof"
@@ -139,14 +142,6 @@ def _run(
     finally:
         with contextlib.suppress(EdgectlError):
             device.run(["rm", "-f", trace], timeout_s=30.0)
-
-
-def _python(device: Device) -> str:
-    from edgectl.remote.facts import gather_facts
-    from edgectl.remote.wheelhouse import SUPPORTED_PYTHONS
-
-    python = gather_facts(device).usable_python(SUPPORTED_PYTHONS)
-    return python.path if python is not None else "python3"
 
 
 def _device_flags(threads: int) -> Sequence[str]:

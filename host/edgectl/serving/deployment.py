@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from edgectl.errors import DeviceError
-from edgectl.pipeline import Hooks
+from edgectl.hooks import Hooks
+from edgectl.installing import check_fit, connection, install, prepare
 from edgectl.records import Bundle
 from edgectl.remote.base import Device
 from edgectl.serving.control import ModelToServe, ServiceOptions, ServiceStatus, start_service
@@ -47,41 +47,21 @@ def serve_bundle(
         DeviceError: the device is unfit, found the bundle's outputs wrong, or the service did not
             come up; what ran before still does.
     """
-    from edgectl.codegen import load_target_or_fail
-    from edgectl.doctor import preflight
     from edgectl.remote.facts import gather_facts
-    from edgectl.remote.install import prepare_device
-    from edgectl.remote.push import push_bundle
-    from edgectl.remote.wheelhouse import SUPPORTED_PYTHONS
-    from edgectl.signing import load_or_create_key
 
     hooks = hooks or Hooks()
     manifest = bundle.manifest
     with hooks.step(f"look at {device.label}"):
-        facts = gather_facts(device)
-        preflight(
-            facts,
-            load_target_or_fail(manifest.target),
-            needed_bytes=sum(entry.size_bytes for entry in manifest.files.values()),
-            needed_inodes=len(manifest.files) + 64,
-        )
-    python = facts.usable_python(SUPPORTED_PYTHONS)
-    with hooks.step("prepare the runner"), hooks.transfer("runner") as progress:
-        handle = prepare_device(
-            device,
-            python=python.path if python is not None else "python3",
-            cache_dir=settings.cache_dir / "wheels",
-            progress=progress,
-        )
-    with hooks.step("push the bundle"), hooks.transfer(manifest.name) as progress:
-        key = load_or_create_key(settings.config_dir / "keys")
-        push = push_bundle(device, handle, bundle.path, key=key, progress=progress)
-    if push.healthy is False:
-        raise DeviceError(
-            f"The device took {manifest.name} on probation and went back: "
-            f"{push.reason or 'it did not prove healthy'}.",
-            cause="The new release did not load, or did not answer as PyTorch does, there.",
-            next_step=f"What was served before still is; edgectl doctor {device.label}",
+        python = check_fit(gather_facts(device), (bundle,))
+    with connection(device) as on_device:
+        handle = prepare(on_device, python, settings=settings, hooks=hooks)
+        push = install(
+            on_device,
+            handle,
+            bundle,
+            settings=settings,
+            hooks=hooks,
+            still="What was served before still is",
         )
     model = ModelToServe(
         name=name or served_name(manifest.name), version=version, release=push.release

@@ -5,9 +5,11 @@ from __future__ import annotations
 import statistics
 from typing import Protocol
 
+from edgectl.deployment import Timing, deploy, mismatch
 from edgectl.errors import OutputMismatchError
 from edgectl.estimation import estimate_bundle, load_calibration
-from edgectl.pipeline import Hooks, Sending, Timing, deploy, mismatch
+from edgectl.hooks import Hooks
+from edgectl.installing import Sending
 from edgectl.records import Bundle
 from edgectl.remote import Device
 from edgectl.settings import Settings

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from edgectl.bundle import write_bundle
 from edgectl.codegen import compile_key, compile_module, load_target_or_fail
 from edgectl.errors import UsageError
+from edgectl.hooks import Hooks
 from edgectl.numbering import Numbering
-from edgectl.pipeline import BuildOptions, Hooks, QuantizeOptions, load_source, quantize_model
+from edgectl.pipeline import BuildOptions, QuantizeOptions, load_source, quantize_model
 from edgectl.records import Bundle, ExportedModel, LoweredModule, QuantizedModel
 from edgectl.settings import Settings
 from edgectl.tuning.space import Candidate

@@ -14,7 +14,7 @@ from tiny_bundles import LoopbackDevice, affine_bundle, ready_handle
 
 from edgectl.benchmarking import Session
 from edgectl.bundle import read_bundle
-from edgectl.pipeline import Hooks
+from edgectl.hooks import Hooks
 from edgectl.records import Bundle
 from edgectl.remote.facts import gather_facts
 from edgectl.settings import load_settings
