@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,20 +11,16 @@ from torch import nn
 
 from edgectl.records import ExampleCall, ExportedModel
 from edgectl_runner.contract import TensorSpec
+from support.cases import FILE, bug_models
 
-CASES = Path(__file__).resolve().parents[2].parent / "shared" / "cases" / "bug_models.py"
+CASES = FILE
 
 
 def acceptance_cases() -> ModuleType:
     """The module with the shared acceptance models; skips where it is absent."""
     if not CASES.is_file():
         pytest.skip(f"the acceptance models are not here ({CASES.name})")
-    spec = importlib.util.spec_from_file_location("bug_models", CASES)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return bug_models()
 
 
 def exported(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> ExportedModel:
