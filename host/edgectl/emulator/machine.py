@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgectl.emulator.board import board_files
+from edgectl.emulator.processes import alive, free_port, is_sshd
 from edgectl.emulator.syscalls import refuse_unknown_calls
 from edgectl.emulator.userland import ensure_userland
 from edgectl.errors import DeviceError, UsageError
@@ -101,7 +101,7 @@ def up(
     root = ensure_userland(settings.cache_dir, on_step=on_step)
     folder = _folder(settings)
     _keys(folder, root)
-    port = _free_port()
+    port = free_port()
     (root / "etc/ssh/sshd_config").write_text(_SSHD_CONFIG.format(port=port, cpu=board.cpu))
     if on_step is not None:
         on_step("start the virtual Pi")
@@ -181,7 +181,7 @@ def status(*, settings: Settings | None = None) -> EmulatorInfo | None:
         from edgectl.emulator import full
 
         return info if full.find(full.machine_folder(settings)) is not None else None
-    return info if _alive(info.pid) and _is_sshd(info.port) else None
+    return info if alive(info.pid) and is_sshd(info.port) else None
 
 
 def connect_options(
@@ -277,13 +277,6 @@ def _environment(board: Target) -> dict[str, str]:
     }
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     deadline = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < deadline:
@@ -294,7 +287,7 @@ def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
                 cause="proot or qemu does not work on this computer as it is set up.",
                 next_step=f"Read {log}; a container may have to allow ptrace.",
             )
-        if _is_sshd(port):
+        if is_sshd(port):
             return
         time.sleep(0.1)
     _end(process.pid)
@@ -303,14 +296,6 @@ def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
         cause="This computer is very busy, or qemu hangs.",
         next_step="edgectl emulator up",
     )
-
-
-def _is_sshd(port: int) -> bool:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
-            return connection.recv(4) == b"SSH-"
-    except OSError:
-        return False
 
 
 def _end(pid: int) -> None:
@@ -324,7 +309,7 @@ def _end(pid: int) -> None:
         while time.monotonic() < deadline:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)  # where it is a child of ours
-            if not any(_alive(member) for member in members):
+            if not any(alive(member) for member in members):
                 return
             time.sleep(0.05)
 
@@ -337,11 +322,3 @@ def _traced_by(pid: int) -> list[int]:
                 if f"\nTracerPid:\t{pid}\n" in (entry / "status").read_text():
                     traced.append(int(entry.name))
     return traced
-
-
-def _alive(pid: int) -> bool:
-    try:
-        with Path(f"/proc/{pid}/stat").open() as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False

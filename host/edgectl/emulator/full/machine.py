@@ -16,7 +16,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from pathlib import Path
 from edgectl.emulator.full.disk import copy_sparse, new_card
 from edgectl.emulator.full.image import MachineImage
 from edgectl.emulator.full.qmp import Qmp
+from edgectl.emulator.processes import alive, free_port, is_sshd
 from edgectl.errors import DeviceError, UsageError
 from edgectl_toolchains import Target
 
@@ -100,7 +100,7 @@ class Machine:
 
     def port_answers(self, timeout_s: float = 20.0) -> bool:
         """Whether its sshd says hello."""
-        return _is_sshd(self.port, timeout_s)
+        return is_sshd(self.port, timeout_s=timeout_s)
 
     def shell_words(self, user: str = "root") -> list[str]:
         """``ssh`` to it; a command may follow."""
@@ -160,7 +160,7 @@ class Machine:
             for pid in (self.pid, self.card_pid):
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)  # where it is a child of ours
-            if not _alive(self.pid) and not _alive(self.card_pid):
+            if not alive(self.pid) and not alive(self.card_pid):
                 return
             time.sleep(0.05)
 
@@ -216,7 +216,7 @@ def start(
     sockets = Path(tempfile.mkdtemp(prefix="edgectl-vm-"))
     number = seed if seed is not None else random.randrange(1 << 31)  # noqa: S311
     log = (folder / "qemu.log").open("wb")
-    port = _free_port()
+    port = free_port()
     with log:
         card = subprocess.Popen(
             [sys.executable, "-m", "edgectl.emulator.full.card", str(disk),
@@ -307,7 +307,7 @@ def _migrated(qmp: Qmp) -> bool:
 def _wait_for_socket(pid: int, path: Path, log: Path) -> None:
     deadline = time.monotonic() + 30
     while not path.exists():
-        if not _alive(pid) or time.monotonic() > deadline:
+        if not alive(pid) or time.monotonic() > deadline:
             raise _did_not_start(log)
         time.sleep(0.02)
 
@@ -336,26 +336,3 @@ def _did_not_start(log: Path) -> DeviceError:
         cause="qemu does not work on this computer as it is set up, or its disk is full.",
         next_step=f"Read {log}",
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _is_sshd(port: int, timeout_s: float) -> bool:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
-            return connection.recv(4) == b"SSH-"
-    except OSError:
-        return False
-
-
-def _alive(pid: int) -> bool:
-    try:
-        with Path(f"/proc/{pid}/stat").open() as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
