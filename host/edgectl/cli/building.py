@@ -69,9 +69,13 @@ def trust_of(output: Output, *, trusted: bool) -> TrustPolicy:
     """Whether files may run code: as the user said, or as they answer where one can be asked."""
     from edgectl.sources import TrustPolicy
 
+    def ask(question: str) -> bool:
+        with output.paused():
+            return click.confirm(question, err=True)
+
     interactive = sys.stdin.isatty() and sys.stderr.isatty() and not output.as_json
     return TrustPolicy(
         trusted=trusted,
-        ask=(lambda question: click.confirm(question, err=True)) if interactive else None,
+        ask=ask if interactive else None,
         state_dir=load_settings().state_dir,
     )

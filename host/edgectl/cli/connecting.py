@@ -80,10 +80,15 @@ def connector(
     entry = resolve(name or settings.device, settings=settings)
     if entry.name == EMULATOR:
         return lambda: _emulator(output, target)
+
+    def ask(prompt: str) -> str | None:
+        with output.paused():
+            return _ask(prompt)
+
     interactive = sys.stdin.isatty() and sys.stderr.isatty() and not output.as_json
     options = SshOptions(
         accept_new_host_key=accept_new_host_key,
-        ask=_ask if interactive else None,
+        ask=ask if interactive else None,
         warn=lambda line: output.say(f"warning: {line}"),
         connect_timeout_s=ssh_timeout_s,
         banner_timeout_s=ssh_timeout_s,

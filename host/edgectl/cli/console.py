@@ -61,9 +61,11 @@ class Output:
 
         started = time.monotonic()
         if self.animated:
-            with _console(stderr=True).status(text) as self._status:
-                yield
-            self._status = None
+            try:
+                with _console(stderr=True).status(text) as self._status:
+                    yield
+            finally:
+                self._status = None
         else:
             yield
         self.say(f"{text} ({time.monotonic() - started:.1f} s)")
@@ -72,6 +74,18 @@ class Output:
         """A bar takes the spinner's line; two that move draw over each other."""
         if self._status is not None:
             self._status.stop()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing moves while a person is asked; a spinner would draw over the question."""
+        status = self._status
+        if status is not None:
+            status.stop()
+        try:
+            yield
+        finally:
+            if status is not None:
+                status.start()
 
     @contextmanager
     def count(self, text: str) -> Iterator[Callable[[str, int, int | None], None] | None]:
